@@ -1,0 +1,27 @@
+// Which instruction set the kernels use. Chosen once, at first use, from what the CPU has *and* the operating
+// system has enabled; the environment variable ISTHMUS_ISA forces one (an unknown or impossible value is an
+// error at start-up).
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace isthmus {
+
+enum class Isa {
+  kScalar,      // plain C++, every machine
+  kAvx2,        // AVX2 + FMA + F16C
+  kAvx512Vnni,  // AVX-512 F/BW/DQ/VL + VNNI
+  kNeon,        // AArch64 baseline
+  kNeonDot,     // + dotprod
+};
+
+std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "neon", "neon-dot"
+/// The sets that this machine can run, best last; kScalar is always the first.
+const std::vector<Isa>& available_isas();
+/// The one in use: ISTHMUS_ISA or the best available.
+Result<Isa> active_isa();
+
+}  // namespace isthmus
