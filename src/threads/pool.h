@@ -3,9 +3,9 @@
 //
 // run() executes one function on all threads and returns when all are done; inside, Worker::barrier() joins
 // them (36-46 ns for two threads). Between regions workers spin for a short budget and then sleep on a futex,
-// so an idle process uses no CPU. When there are more threads than cores, or pinning failed, waiting yields
-// early instead of spinning. One region runs at a time: run() from two threads is serialised by a mutex. A
-// region must not call run().
+// so an idle process uses no CPU. When there are more threads than CPUs, waiting yields early instead of
+// spinning. One region runs at a time: run() from two threads is serialised by a mutex. A region must not
+// call run().
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ class Worker {
 class ThreadPool {
  public:
   /// `threads` >= 1 counts the caller. `pin` binds worker i to the i-th allowed CPU (the caller is left
-  /// alone).
+  /// alone); it is ignored when there are more threads than CPUs.
   explicit ThreadPool(size_t threads, bool pin = true);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -54,8 +54,5 @@ class ThreadPool {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// CPUs that this process may run on (cgroup quota and affinity), at least 1.
-size_t usable_cpus();
 
 }  // namespace isthmus
