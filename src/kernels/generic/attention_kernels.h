@@ -1,0 +1,56 @@
+// The inner loops of attention over one block of 32 keys, per instruction set: scores (Q K^T), the weighted
+// sum (P V), the soft-max of one key range, and the expansion of a stored part to float32.
+//
+// Rows are (token, query head) pairs that share a KV head. One float32 fma chain per result, in ascending
+// order of d (scores) and of keys (weighted sum), so results have the same bits for any tile, thread count
+// and instruction set. A new KV codec adds a KvType and its three functions here; nothing above changes.
+// Pure, thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/isa.h"
+
+namespace isthmus {
+
+/// How the K or V part of a block is stored. Values are stable: they are written in KV files.
+enum class KvType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2 };
+inline constexpr size_t kKvTypes = 3;
+
+inline constexpr size_t kBlockKeys = 32;   // keys of one KV block
+inline constexpr size_t kRangeKeys = 256;  // keys of one soft-max range
+
+/// Values of a V row as stored: head_dim rounded up to whole vectors.
+constexpr size_t padded_dim(size_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
+struct AttentionKernels {
+  size_t max_rows;  // rows that share one load of K or V; more rows are done in several passes
+
+  /// scores[r * lds + j] = sum over d of q[r * ldq + d] * k[d][j], j in [0, 32). `k` is a stored K part
+  /// [head_dim][32], 64-byte aligned.
+  void (*scores[kKvTypes])(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim,
+                           float* out, size_t lds);
+  /// acc[r * lda + d] = fma over j in [0, keys) of p[r * ldp + j] * v[j][d], d in [0, dim); dim is a multiple
+  /// of 16; `v` is a stored V part [32][dim].
+  void (*weighted_sum[kKvTypes])(const void* v, const float* p, size_t ldp, size_t rows, size_t keys,
+                                 size_t dim, float* acc, size_t lda);
+  /// `n` stored values (a multiple of 16) to float32, exact.
+  void (*expand[kKvTypes])(const void* part, size_t n, float* out);
+
+  /// In place over x[n], n a multiple of 16: x = exp(x - max), returning max and the 16-lane sum. When all of
+  /// x is -infinity: x = 0, max = -infinity, sum = 0. softcap > 0 first maps x to softcap * tanh(x /
+  /// softcap).
+  void (*softmax)(float* x, size_t n, float softcap, float* max, float* sum);
+  /// Joins a later range (m2, s2, a2[dim]) to a running state (m, s, a[dim]), dim a multiple of 16.
+  void (*combine)(float* m, float* s, float* a, float m2, float s2, const float* a2, size_t dim);
+  /// Rotates an expanded K part k[head_dim][32] so that key j turns by offset j; c and s are [dims/2][32];
+  /// `interleaved` pairs rows (2i, 2i + 1), else (i, i + dims/2).
+  void (*rotate_keys)(float* k, const float* c, const float* s, size_t dims, bool interleaved);
+};
+
+/// The tables as float_kernels() and float_kernels_for() choose them.
+const AttentionKernels& attention_kernels();
+const AttentionKernels& attention_kernels_for(Isa isa);
+
+}  // namespace isthmus

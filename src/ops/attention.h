@@ -1,0 +1,92 @@
+// Attention over blocked KV: causal, windowed, or over a token tree; grouped queries; one call serves a batch
+// of sequences (prompt chunks and single tokens mixed).
+//
+// Words: a *row* is one query head of one token; the rows of a KV head's group share each pass over its K and
+// V. Keys go in *ranges* of 256; each range gives (max, sum, acc) and ranges are combined in ascending order,
+// so a row's result has the same bits at any thread count, batch or instruction set (Milakov and Gimelshein
+// 2018, arXiv 1805.02867). Everything is a view: the caller owns all memory and keeps it alive for the call.
+// Arithmetic is float32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ops/kv_block.h"
+#include "ops/rope.h"
+#include "threads/pool.h"
+
+namespace isthmus {
+
+/// How the keys of a block were rotated before they were stored.
+enum class KeyEncoding : uint8_t {
+  kAbsolute,       // by their position in the sequence
+  kBlockRelative,  // by their offset in the block (slot); the block's base position is a property of the
+                   // reference
+  kUnrotated,      // not at all; attention rotates them after reading
+};
+
+struct KvBlockRef {
+  const std::byte* k;
+  const std::byte* v;
+  int32_t base_pos;  // position of slot 0; slot j stands at base_pos + j. Unused for kAbsolute.
+  KeyEncoding encoding;
+};
+
+/// The KV of one layer and one KV head: `keys` keys in blocks of 32, in order; the last block may be part
+/// full.
+struct KvStreamRef {
+  std::span<const KvBlockRef> blocks;  // at least ceil(keys / 32)
+  size_t keys;
+  KvType k_type;
+  KvType v_type;
+};
+
+/// What one query token sees: key j is visible iff first_key <= j < end_key and (j < tree_begin or bit j -
+/// tree_begin of tree_mask is set). Bit b is bit b % 64 of word b / 64. tree_mask null: tree_begin is
+/// ignored. A token that sees no key gets zeros.
+struct QueryView {
+  uint32_t first_key;
+  uint32_t end_key;
+  int32_t pos;  // the token's position: used only when queries come unrotated
+  const uint64_t* tree_mask;
+  uint32_t tree_begin;
+};
+
+/// The tokens of one sequence in this batch.
+struct AttentionSeq {
+  size_t first_token;                  // row of q and out
+  size_t tokens;                       // >= 1
+  std::span<const KvStreamRef> heads;  // one per KV head
+  std::span<const QueryView> views;    // one per token
+};
+
+struct AttentionArgs {
+  const float* q;  // [token][n_heads * head_dim], row stride ldq
+  size_t ldq;
+  float* out;  // [token][n_heads * head_dim], row stride ldo; must not overlap q
+  size_t ldo;
+  size_t n_heads;  // a multiple of n_kv_heads; head h uses KV head h / (n_heads / n_kv_heads)
+  size_t n_kv_heads;
+  size_t head_dim;  // a multiple of 8
+  float scale;      // of q k^T, usually 1 / sqrt(head_dim)
+  float softcap;    // scores become softcap * tanh(score / softcap); 0 = off
+  std::span<const AttentionSeq> seqs;
+  /// Null: every block is kAbsolute and the rows of q come rotated. Not null: blocks may have any encoding
+  /// (mixed, too) and the rows of q come **unrotated**: attention rotates them as each block needs.
+  const RopeTable* rope;
+};
+
+/// Bytes of scratch, 64-byte aligned, for attention() with these arguments on `threads` threads.
+size_t attention_scratch_bytes(const AttentionArgs& args, size_t threads);
+/// Bytes at the start of the scratch that hold counters. They must be zero before the first call that uses
+/// this scratch (zero them when it is allocated); every call leaves them zero.
+size_t attention_counter_bytes();
+
+/// All threads of a region call it with the same arguments and scratch; no barrier inside. `out` is complete
+/// when all have returned, so the caller puts a barrier after it (and one before, after the last kv_write).
+void attention(const AttentionArgs& args, std::byte* scratch, Worker& worker);
+/// The same as thread `index` of `count` threads.
+void attention(const AttentionArgs& args, std::byte* scratch, size_t index, size_t count);
+
+}  // namespace isthmus

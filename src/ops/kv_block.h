@@ -1,0 +1,44 @@
+// Storage of one KV block: 32 tokens of one layer and one KV head, the K part and the V part typed
+// separately.
+//
+// A part is plain bytes owned by the caller (the block pool), 64-byte aligned, kv_part_bytes() long. Layouts,
+// for a 16-bit or 32-bit element type: K is [head_dim][32 slots], so scores read 32 keys with unit stride; V
+// is [32 slots][padded_dim(head_dim)], the padding zero. A slot is written once in full before attention may
+// read it; other slots may hold any bytes. Writing different slots of one block from several threads is safe
+// for memory but slow (shared cache lines); reading is thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include "kernels/generic/attention_kernels.h"
+
+namespace isthmus {
+
+enum class KvPart : uint8_t { kKey, kValue };
+
+/// Facts about a codec.
+struct KvTypeInfo {
+  KvType type;
+  std::string_view name;  // "f32", "f16", "bf16"
+  size_t value_bytes;     // bytes of one stored value
+};
+
+const KvTypeInfo& kv_type_info(KvType type);
+/// The codec with this name, if there is one.
+std::optional<KvType> kv_type_from_name(std::string_view name);
+
+/// Bytes of a part, a multiple of 64: the same for K and V of one type unless head_dim needs padding.
+/// head_dim is a multiple of 8 in [8, 1024] (checked where a model is loaded).
+size_t kv_part_bytes(KvType type, KvPart part, size_t head_dim);
+
+/// Stores row[head_dim] as slot `slot` (< 32), rounded to nearest even.
+void kv_write(KvType type, KvPart part, std::byte* block, size_t slot, const float* row, size_t head_dim);
+/// Stores rows[count][ld] as slots [slot, slot + count), the same bytes as `count` calls of kv_write, faster.
+void kv_write_rows(KvType type, KvPart part, std::byte* block, size_t slot, size_t count, const float* rows,
+                   size_t ld, size_t head_dim);
+/// Reads slot `slot` back as float32, exact.
+void kv_read(KvType type, KvPart part, const std::byte* block, size_t slot, float* row, size_t head_dim);
+
+}  // namespace isthmus
