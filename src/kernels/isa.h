@@ -21,6 +21,9 @@ enum class Isa {
 std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "neon", "neon-dot"
 /// The sets that this machine can run, best last; kScalar is always the first.
 const std::vector<Isa>& available_isas();
+/// The set of this name; kInvalidArgument, listing what would do, when it is unknown or this machine lacks
+/// it.
+Result<Isa> parse_isa(std::string_view name);
 /// The one in use: ISTHMUS_ISA or the best available.
 Result<Isa> active_isa();
 

@@ -1,0 +1,88 @@
+#include "kernels/isa.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+namespace isthmus {
+namespace {
+
+constexpr std::array kNames = {
+    std::pair{Isa::kScalar, std::string_view("scalar")},     std::pair{Isa::kAvx2, std::string_view("avx2")},
+    std::pair{Isa::kAvx512Vnni, std::string_view("avx512")}, std::pair{Isa::kNeon, std::string_view("neon")},
+    std::pair{Isa::kNeonDot, std::string_view("neon-dot")},
+};
+
+std::vector<Isa> detect() {
+  std::vector<Isa> found = {Isa::kScalar};
+#if defined(__x86_64__)
+  // The compiler's own test reads CPUID and, for the wide registers, XGETBV: what the system saves on a
+  // switch.
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512vnni");
+  if (avx2) found.push_back(Isa::kAvx2);
+  if (avx2 && avx512) found.push_back(Isa::kAvx512Vnni);
+#elif defined(__aarch64__)
+  found.push_back(Isa::kNeon);
+  if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) found.push_back(Isa::kNeonDot);
+#endif
+  return found;
+}
+
+std::string names_of(const std::vector<Isa>& isas) {
+  std::string names;
+  for (const Isa isa : isas) {
+    if (!names.empty()) names += ", ";
+    names += isa_name(isa);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string_view isa_name(Isa isa) {
+  for (const auto& [value, name] : kNames) {
+    if (value == isa) return name;
+  }
+  return "unknown";
+}
+
+const std::vector<Isa>& available_isas() {
+  static const std::vector<Isa> isas = detect();
+  return isas;
+}
+
+Result<Isa> parse_isa(std::string_view name) {
+  const auto& available = available_isas();
+  for (const Isa isa : available) {
+    if (isa_name(isa) == name) return isa;
+  }
+  const bool known = std::ranges::any_of(kNames, [&](const auto& entry) { return entry.second == name; });
+  return invalid_argument(fmt::format("{} instruction set '{}'; this machine can run: {}",
+                                      known ? "this machine does not have the" : "there is no", name,
+                                      names_of(available)));
+}
+
+Result<Isa> active_isa() {
+  static const Result<Isa> chosen = []() -> Result<Isa> {
+    const char* forced = std::getenv("ISTHMUS_ISA");
+    if (forced == nullptr || *forced == '\0') return available_isas().back();
+    auto parsed = parse_isa(forced);
+    if (!parsed.ok()) return parsed.status().with_context("ISTHMUS_ISA");
+    return parsed;
+  }();
+  return chosen;
+}
+
+}  // namespace isthmus
