@@ -1,0 +1,30 @@
+// How a thread walks the weights when it is bound by memory: the number of panels it reads at once and how
+// far ahead it prefetches.
+//
+// One ascending stream is best on some machines, four far apart with prefetch on others (2x between them on
+// both), so the plan is measured. It changes no result. The plan is process-wide; setting it while products
+// run is safe and takes effect at the next product.
+#pragma once
+
+#include <cstddef>
+
+#include "base/status.h"
+#include "threads/pool.h"
+
+namespace isthmus {
+
+struct StreamPlan {
+  size_t panels = 4;             // read at once: 1, 2 or 4
+  size_t prefetch_bytes = 1024;  // ahead of each stream; 0 = none
+  double gb_per_s = 0;           // measured over all threads; 0 = not measured
+};
+
+/// Times the candidates on a buffer larger than the caches, taken for the purpose and given back; some tens
+/// of milliseconds. kResourceExhausted when there is no memory for the buffer.
+Result<StreamPlan> measure_streams(ThreadPool& pool);
+
+/// The plan in use: the last one set, or the default.
+StreamPlan stream_plan();
+void set_stream_plan(const StreamPlan& plan);
+
+}  // namespace isthmus
