@@ -1,7 +1,8 @@
-// The isthmus program: command line and (later) the service.
-#include <cstdio>
+// The isthmus program: its command line.
+#include "apps/isthmus/cli.h"
+#include "apps/isthmus/interrupt.h"
 
-int main() {
-  std::puts("isthmus");
-  return 0;
+int main(int argc, char** argv) {
+  isthmus::cli::install_interrupt_handlers();
+  return isthmus::cli::run(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -1,0 +1,185 @@
+#include "apps/isthmus/cli.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <new>
+
+#include "apps/isthmus/command.h"
+#include "apps/isthmus/describe.h"
+#include "apps/isthmus/exit_code.h"
+#include "apps/isthmus/interrupt.h"
+#include "apps/isthmus/output.h"
+#include "apps/isthmus/version.h"
+#include "base/suggest.h"
+
+namespace isthmus::cli {
+namespace {
+
+std::string_view heading(Group group) {
+  constexpr std::array<std::string_view, 5> kHeadings = {"Run a model", "Models on this machine",
+                                                         "Measure and convert", "This program", ""};
+  return kHeadings[static_cast<size_t>(group)];
+}
+
+/// The tree of commands and what each leaf does.
+class CommandLine {
+ public:
+  CommandLine() : root_("Runs language models on this device", "isthmus") {
+    root_.option_defaults()->always_capture_default();
+    root_.set_help_flag("-h,--help", "Print this help");
+    root_.set_version_flag("--version", "isthmus " ISTHMUS_VERSION, "Print the version");
+    root_.require_subcommand(0, 1);
+    std::vector<Command> commands = all_commands();
+    std::stable_sort(commands.begin(), commands.end(),
+                     [](const Command& a, const Command& b) { return a.group < b.group; });
+    for (const Command& command : commands) add(command);
+  }
+
+  CLI::App& root() { return root_; }
+
+  /// The command that was parsed last and deepest; the root when there is none.
+  CLI::App& chosen() {
+    CLI::App* app = &root_;
+    while (!app->get_subcommands().empty()) app = app->get_subcommands().back();
+    return *app;
+  }
+
+  bool json() const { return json_; }
+
+  Status run_chosen() {
+    const auto verbs = root_.get_subcommands();
+    if (verbs.empty()) {
+      fmt::print("{}", help_text(describe(root_)));
+      return ok_status();
+    }
+    return actions_.at(verbs.front())(Context{json_, interrupt().token(), root_});
+  }
+
+ private:
+  void add(const Command& command) {
+    CLI::App* app = root_.add_subcommand(command.name, command.summary);
+    app->group(std::string(heading(command.group)));
+    for (const std::string& alias : command.aliases) app->alias(alias);
+    app->footer(command.description);
+    actions_[app] = command.setup(*app);
+    const auto nested = app->get_subcommands(nullptr);
+    if (!nested.empty()) app->require_subcommand(1);
+    for (CLI::App* child : nested) child->fallthrough();
+    if (command.json) app->add_flag("--json", json_, "Print one JSON document instead of text");
+  }
+
+  CLI::App root_;
+  std::map<const CLI::App*, Action> actions_;
+  bool json_ = false;
+};
+
+std::vector<std::string> verb_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    if (command->get_group().empty()) continue;
+    names.push_back(command->get_name());
+    for (const std::string& alias : command->get_aliases()) names.push_back(alias);
+  }
+  return names;
+}
+
+/// Long and short flags of a command and of those that contain it.
+std::vector<std::string> flag_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent()) {
+    const CommandDoc doc = describe(*at);
+    for (const OptionDoc& option : doc.options) {
+      names.insert(names.end(), option.flags.begin(), option.flags.end());
+    }
+  }
+  return names;
+}
+
+/// What to say about a word that the parser had no use for.
+std::string explain_unexpected(const CLI::App& command, const std::vector<std::string>& words) {
+  const auto flag = std::find_if(words.begin(), words.end(),
+                                 [](const std::string& word) { return word.size() > 1 && word[0] == '-'; });
+  if (flag != words.end()) {
+    const std::string name = flag->substr(0, flag->find('='));
+    return fmt::format("unknown option '{}'{}", name, did_you_mean(name, flag_names(command)));
+  }
+  const std::vector<std::string> verbs = verb_names(command);
+  if (!verbs.empty()) {
+    return fmt::format("unknown command '{}'{}", words.front(), did_you_mean(words.front(), verbs));
+  }
+  return fmt::format("unexpected argument '{}'", words.front());
+}
+
+std::string full_name(const CLI::App& app) { return describe(app).name; }
+
+int report(const Status& status, const std::string& command, bool json, std::string_view hint = "") {
+  if (status.ok()) return static_cast<int>(ExitCode::kOk);
+  if (json) print_json(error_json(status));
+  const std::string text = status.code() == Code::kCancelled ? "interrupted" : printable(status.message());
+  fmt::print(stderr, "{}: {}\n", command, text);
+  if (!hint.empty()) fmt::print(stderr, "{}\n", hint);
+  return static_cast<int>(exit_code(status.code()));
+}
+
+/// Turns what the parser threw into help, a version or a usage error.
+int report_parse(CommandLine& line, const CLI::ParseError& error, bool json) {
+  CLI::App& command = line.chosen();
+  if (dynamic_cast<const CLI::CallForHelp*>(&error) != nullptr) {
+    fmt::print("{}", help_text(describe(command)));
+    return 0;
+  }
+  if (dynamic_cast<const CLI::CallForVersion*>(&error) != nullptr) {
+    fmt::print("{}\n", error.what());
+    return 0;
+  }
+  const std::vector<std::string> unexpected = line.root().remaining(true);
+  const std::string what = unexpected.empty() ? error.what() : explain_unexpected(command, unexpected);
+  const std::string name = full_name(command);
+  return report(invalid_argument(what), name, json, fmt::format("See '{} --help'.", name));
+}
+
+/// Parses and runs; the caller has the last word on output that could not be written.
+int parse_and_run(const std::vector<std::string>& arguments) {
+  CommandLine line;
+  try {
+    // CLI11 takes its arguments last first.
+    line.root().parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError& error) {
+    return report_parse(line, error,
+                        std::find(arguments.begin(), arguments.end(), "--json") != arguments.end());
+  }
+  const std::string name = full_name(line.chosen());
+  try {
+    return report(line.run_chosen(), name, line.json());
+  } catch (const std::bad_alloc&) {
+    return report(resource_exhausted("out of memory"), name, line.json());
+  } catch (const std::exception& error) {
+    return report(internal_error(fmt::format("unexpected error: {}", error.what())), name, line.json());
+  }
+}
+
+}  // namespace
+
+int run(const std::vector<std::string>& arguments) {
+  try {
+    const int code = parse_and_run(arguments);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      fmt::print(stderr, "isthmus: cannot write to standard output: {}\n", std::strerror(errno));
+      return code == 0 ? static_cast<int>(ExitCode::kFailed) : code;
+    }
+    return code;
+  } catch (const std::exception& error) {
+    std::fputs("isthmus: ", stderr);
+    std::fputs(error.what(), stderr);
+    std::fputs("\n", stderr);
+    return static_cast<int>(ExitCode::kFailed);
+  }
+}
+
+}  // namespace isthmus::cli

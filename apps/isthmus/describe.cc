@@ -1,0 +1,154 @@
+#include "apps/isthmus/describe.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace isthmus::cli {
+namespace {
+
+constexpr size_t kTextColumn = 28;
+constexpr size_t kLineWidth = 100;
+
+/// A default that tells the reader something: not empty, not an empty list, not a switch's "false".
+std::string worthwhile_default(const CLI::Option& option, bool is_switch) {
+  std::string text = option.get_default_str();
+  if (is_switch || text == "[]" || text == "{}" || text == "\"\"") return "";
+  return text;
+}
+
+OptionDoc describe_option(const CLI::Option& option) {
+  OptionDoc doc;
+  for (const std::string& name : option.get_snames()) doc.flags.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) doc.flags.push_back("--" + name);
+  const bool is_switch = option.get_items_expected_max() == 0;
+  if (doc.flags.empty()) doc.name = option.get_name();
+  if (!is_switch) doc.value = option.get_type_name().empty() ? "VALUE" : option.get_type_name();
+  doc.text = option.get_description();
+  doc.default_value = worthwhile_default(option, is_switch);
+  doc.required = option.get_required();
+  doc.repeated = option.get_items_expected_max() > 1;
+  return doc;
+}
+
+/// `text` broken into lines that end before `right`, each but the first indented by `left` blanks.
+std::string wrap(const std::string& text, size_t left, size_t right) {
+  std::string out;
+  size_t column = left;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    size_t end = text.find_first_of(" \n", begin);
+    if (end == std::string::npos) end = text.size();
+    const size_t length = end - begin;
+    if (column > left && column + 1 + length > right) {
+      out += "\n" + std::string(left, ' ');
+      column = left;
+    } else if (column > left) {
+      out += " ";
+      ++column;
+    }
+    out.append(text, begin, length);
+    column += length;
+    if (end < text.size() && text[end] == '\n') {
+      out += "\n" + std::string(left, ' ');
+      column = left;
+    }
+    begin = end + 1;
+  }
+  return out;
+}
+
+std::string item(const std::string& head, const std::string& text) {
+  std::string line = "  " + head;
+  if (line.size() + 2 > kTextColumn) {
+    line += "\n" + std::string(kTextColumn, ' ');
+  } else {
+    line.resize(kTextColumn, ' ');
+  }
+  return line + wrap(text, kTextColumn, kLineWidth) + "\n";
+}
+
+std::string option_head(const OptionDoc& option) {
+  std::string head;
+  for (const std::string& flag : option.flags) head += (head.empty() ? "" : ", ") + flag;
+  if (!option.value.empty()) head += " " + option.value;
+  return head;
+}
+
+std::string option_text(const OptionDoc& option) {
+  if (option.default_value.empty()) return option.text;
+  return fmt::format("{} [{}]", option.text, option.default_value);
+}
+
+std::string positional_word(const OptionDoc& option) {
+  const std::string word = option.name + (option.repeated ? "…" : "");
+  return option.required ? word : "[" + word + "]";
+}
+
+/// The commands of `doc` under their headings, in the order in which the groups first appear.
+std::string command_list(const CommandDoc& doc) {
+  std::vector<std::string> groups;
+  for (const CommandDoc& command : doc.commands) {
+    if (std::find(groups.begin(), groups.end(), command.group) == groups.end()) {
+      groups.push_back(command.group);
+    }
+  }
+  std::string out;
+  for (const std::string& group : groups) {
+    out += "\n" + group + ":\n";
+    for (const CommandDoc& command : doc.commands) {
+      if (command.group == group) out += item(command.name, command.summary);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+CommandDoc describe(const CLI::App& app) {
+  CommandDoc doc;
+  doc.name = app.get_name();
+  doc.summary = app.get_description();
+  doc.description = app.get_footer();
+  doc.group = app.get_group();
+  for (const CLI::App* parent = app.get_parent(); parent != nullptr; parent = parent->get_parent()) {
+    doc.name = parent->get_name() + " " + doc.name;
+  }
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;  // hidden
+    (option->get_positional() ? doc.positionals : doc.options).push_back(describe_option(*option));
+  }
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    if (command->get_group().empty()) continue;
+    doc.commands.push_back(describe(*command));
+    doc.commands.back().name = command->get_name();
+  }
+  return doc;
+}
+
+std::string usage_line(const CommandDoc& doc) {
+  std::string line = doc.name;
+  if (!doc.options.empty()) line += " [options]";
+  if (!doc.commands.empty()) line += " COMMAND …";
+  for (const OptionDoc& positional : doc.positionals) line += " " + positional_word(positional);
+  return line;
+}
+
+std::string help_text(const CommandDoc& doc) {
+  std::string out = doc.summary + ".\n\nUsage: " + usage_line(doc) + "\n";
+  if (!doc.description.empty()) out += "\n" + wrap(doc.description, 0, kLineWidth) + "\n";
+  out += command_list(doc);
+  if (!doc.positionals.empty()) {
+    out += "\nArguments:\n";
+    for (const OptionDoc& positional : doc.positionals) {
+      out += item(positional.name, option_text(positional));
+    }
+  }
+  if (!doc.options.empty()) {
+    out += "\nOptions:\n";
+    for (const OptionDoc& option : doc.options) out += item(option_head(option), option_text(option));
+  }
+  return out;
+}
+
+}  // namespace isthmus::cli

@@ -1,0 +1,16 @@
+// Ctrl-C and SIGTERM. The first one sets a flag that every long call watches; the second, while the flag is
+// still set, ends the process at once.
+#pragma once
+
+#include "base/cancel.h"
+
+namespace isthmus::cli {
+
+/// Installs the handlers. Call once, early in main, from the only thread.
+void install_interrupt_handlers();
+
+/// The flag. A conversation resets it after an answer was stopped, so that the next Ctrl-C stops the next
+/// answer.
+CancelSource& interrupt();
+
+}  // namespace isthmus::cli
