@@ -42,6 +42,9 @@ constexpr std::array kTypes = {
     DTypeInfo{kTQ1_0, "TQ1_0", 256, 54, false},
     DTypeInfo{kTQ2_0, "TQ2_0", 256, 66, false},
     DTypeInfo{kMXFP4, "MXFP4", 32, 17, true},
+    DTypeInfo{kNVFP4, "NVFP4", 64, 36, false},
+    DTypeInfo{kQ1_0, "Q1_0", 128, 18, false},
+    DTypeInfo{kQ2_0, "Q2_0", 64, 18, false},
 };
 
 bool same_ignoring_case(std::string_view a, std::string_view b) {
