@@ -15,6 +15,8 @@ find_package(Threads REQUIRED)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES C CXX)
 
+find_package(fmt REQUIRED)
+
 # GoogleTest: Debian's library for this machine; for another one, built here from Debian's source package.
 if(ISTHMUS_TESTS)
   if(CMAKE_CROSSCOMPILING)

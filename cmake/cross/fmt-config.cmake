@@ -1,0 +1,10 @@
+# fmt for a cross build: this machine's headers alone, taken without the rest of /usr/include.
+if(NOT TARGET fmt::fmt)
+  set(host_headers ${CMAKE_BINARY_DIR}/host-headers)
+  file(MAKE_DIRECTORY ${host_headers})
+  file(CREATE_LINK /usr/include/fmt ${host_headers}/fmt SYMBOLIC)
+  add_library(isthmus_fmt INTERFACE)
+  target_include_directories(isthmus_fmt SYSTEM INTERFACE ${host_headers})
+  target_compile_definitions(isthmus_fmt INTERFACE FMT_HEADER_ONLY)
+  add_library(fmt::fmt ALIAS isthmus_fmt)
+endif()
