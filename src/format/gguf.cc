@@ -127,11 +127,11 @@ Result<const GgufTensor*> GgufFile::tensor(std::string_view name) const {
       fmt::format("{}: there is no tensor named {}", impl_->paths.front(), quote_untrusted(name)));
 }
 
-void GgufFile::release_pages(const GgufTensor& tensor) const {
+void GgufFile::release_pages(const GgufTensor& tensor, uint64_t offset, uint64_t length) const {
   if (tensor.part >= impl_->maps.size()) return;  // bytes in memory belong to the caller
-  const auto offset = static_cast<size_t>(tensor.file_offset);
+  const auto at = static_cast<size_t>(tensor.file_offset + offset);
   // Advice only: a refusal leaves the pages where they are, which costs memory and nothing else.
-  static_cast<void>(impl_->maps[tensor.part].advise(MappedFile::Advice::kDrop, offset, tensor.data.size()));
+  static_cast<void>(impl_->maps[tensor.part].advise(MappedFile::Advice::kDrop, at, static_cast<size_t>(length)));
 }
 
 }  // namespace isthmus

@@ -104,8 +104,9 @@ class GgufFile {
   const GgufTensor* find(std::string_view name) const;  // nullptr when absent
   Result<const GgufTensor*> tensor(std::string_view name) const;
 
-  /// Tells the kernel that the mapped pages of this tensor are not needed any more (after packing).
-  void release_pages(const GgufTensor& tensor) const;
+  /// Tells the kernel that mapped bytes [offset, offset + length) of this tensor are not needed any more
+  /// (after packing).
+  void release_pages(const GgufTensor& tensor, uint64_t offset, uint64_t length) const;
 
  private:
   struct Impl;

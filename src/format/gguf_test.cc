@@ -109,7 +109,7 @@ TEST(Gguf, TensorsAreViewsOfTheFile) {
   EXPECT_EQ(file->tensor("nope").status().code(), Code::kNotFound);
   EXPECT_EQ(file->file_bytes(), b.bytes().size());
   EXPECT_THAT(file->paths(), ElementsAre("test.gguf"));
-  file->release_pages(*embd);  // bytes in memory: nothing to release
+  file->release_pages(*embd, 0, embd->data.size());  // bytes in memory: nothing to release
 }
 
 TEST(Gguf, DefaultsOnlyStandInForAbsentKeys) {
@@ -181,7 +181,7 @@ TEST_F(GgufFilesTest, OpensAFileAndReleasesPages) {
   ASSERT_TRUE(file.ok()) << file.status().to_string();
   const auto* tensor = file->find("output.weight");
   const auto first = tensor->data[0];
-  file->release_pages(*tensor);
+  file->release_pages(*tensor, 0, tensor->data.size());
   EXPECT_EQ(tensor->data[0], first);  // read again from the file
   EXPECT_EQ(GgufFile::open((dir_ / "none.gguf").string()).status().code(), Code::kNotFound);
   EXPECT_EQ(GgufFile::open(dir_.string()).status().code(), Code::kInvalidArgument);
