@@ -73,8 +73,10 @@ struct PanelLayout {
   ScaleKind scale;  //
   CodeTable table;  // table entries are value + (1 << zero_shift)
   int unit_blocks;  // blocks per unit
+  int code_limit;   // largest code when that is not a matter of the bits; 0 = it is
 
   constexpr int max_code() const {
+    if (code_limit != 0) return code_limit;
     switch (table) {
       case CodeTable::kIq4:
         return 241;
@@ -124,37 +126,51 @@ constexpr PanelLayout panel_layout(PackFormat format) {
   using enum CodeTable;
   switch (format) {
     case PackFormat::kQ4_0:
-      return {4, 0, 3, 1, false, kHalf, kNone, 2};
+      return {4, 0, 3, 1, false, kHalf, kNone, 2, 0};
     case PackFormat::kQ4_1:
-      return {4, 0, -1, 1, true, kHalf, kNone, 2};
+      return {4, 0, -1, 1, true, kHalf, kNone, 2, 0};
     case PackFormat::kQ5_0:
-      return {4, 1, 4, 1, false, kHalf, kNone, 2};
+      return {4, 1, 4, 1, false, kHalf, kNone, 2, 0};
     case PackFormat::kQ5_1:
-      return {4, 1, -1, 1, true, kHalf, kNone, 2};
+      return {4, 1, -1, 1, true, kHalf, kNone, 2, 0};
     case PackFormat::kQ8_0:
-      return {8, 0, 7, 1, false, kHalf, kNone, 2};
+      return {8, 0, 7, 1, false, kHalf, kNone, 2, 0};
     case PackFormat::kQ2_K:
-      return {2, 0, -1, 2, true, kSuperNibble, kNone, 8};
+      return {2, 0, -1, 2, true, kSuperNibble, kNone, 8, 0};
     case PackFormat::kQ3_K:
-      return {2, 1, 2, 2, false, kSuperSigned, kNone, 8};
+      return {2, 1, 2, 2, false, kSuperSigned, kNone, 8, 0};
     case PackFormat::kQ4_K:
-      return {4, 0, -1, 1, true, kSuperUnsigned, kNone, 8};
+      return {4, 0, -1, 1, true, kSuperUnsigned, kNone, 8, 0};
     case PackFormat::kQ5_K:
-      return {4, 1, -1, 1, true, kSuperUnsigned, kNone, 8};
+      return {4, 1, -1, 1, true, kSuperUnsigned, kNone, 8, 0};
     case PackFormat::kQ6_K:
-      return {4, 2, 5, 2, false, kSuperSigned, kNone, 8};
+      return {4, 2, 5, 2, false, kSuperSigned, kNone, 8, 0};
     case PackFormat::kIQ4_NL:
-      return {4, 0, 7, 1, false, kHalf, kIq4, 2};
+      return {4, 0, 7, 1, false, kHalf, kIq4, 2, 0};
     case PackFormat::kIQ4_XS:
-      return {4, 0, 7, 1, false, kSuperSigned, kIq4, 8};
+      return {4, 0, 7, 1, false, kSuperSigned, kIq4, 8, 0};
     case PackFormat::kMXFP4:
-      return {4, 0, 4, 1, false, kE8m0, kMxfp4, 4};
+      return {4, 0, 4, 1, false, kE8m0, kMxfp4, 4, 0};
     case PackFormat::kF32:
     case PackFormat::kF16:
     case PackFormat::kBF16:
       break;
   }
-  return {8, 0, -1, 1, false, kFloat, kNone, 1};
+  return {8, 0, -1, 1, false, kFloat, kNone, 1, 0};
+}
+
+/// The unpacked form of a layout: a block is [float scale[groups][16]][float min[groups][16] if there is one]
+/// [8 vectors of codes], codes and zero point as in the packed form.
+constexpr PanelLayout unpacked_layout(const PanelLayout& packed) {
+  return {8,
+          0,
+          packed.zero_shift,
+          packed.groups,
+          packed.has_min,
+          ScaleKind::kFloat,
+          CodeTable::kNone,
+          1,
+          packed.max_code()};
 }
 
 constexpr bool is_quantised(PackFormat format) { return static_cast<size_t>(format) < kQuantFormats; }

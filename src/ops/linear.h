@@ -22,6 +22,7 @@
 
 #include "base/status.h"
 #include "kernels/float_kernels.h"
+#include "kernels/linear_kernels.h"
 #include "kernels/panel_layout.h"
 #include "tensor/dtype.h"
 #include "threads/pool.h"
@@ -54,29 +55,44 @@ void unpack_row(const PackedMatrix& matrix, size_t row, float* out);
 
 /// The activations that products share: a view over the caller's float rows x[tokens][ldx] and over `memory`
 /// (64-byte aligned, bytes(tokens, cols, compute), may be null for kF32), both of which outlive it. Valid for
-/// products once quantize_activations() has covered all tokens.
+/// products once quantize_activations() has covered all tokens. Products run on the instruction set whose
+/// kernels the view was made with.
 class Activations {
  public:
   /// Bytes of `memory`, a multiple of 64; 0 for kF32.
-  static size_t bytes(size_t tokens, size_t cols, Compute compute);
+  static size_t bytes(size_t tokens, size_t cols, Compute compute,
+                      const LinearKernels& kernels = linear_kernels());
 
-  Activations(const float* x, size_t ldx, size_t tokens, size_t cols, Compute compute, std::byte* memory);
+  Activations(const float* x, size_t ldx, size_t tokens, size_t cols, Compute compute, std::byte* memory,
+              const LinearKernels& kernels = linear_kernels());
 
   size_t tokens() const { return tokens_; }
   size_t cols() const { return cols_; }
   Compute compute() const { return compute_; }
+  const LinearKernels& kernels() const { return *kernels_; }
   const float* row(size_t token) const { return x_ + token * ldx_; }
   size_t ldx() const { return ldx_; }
 
+  /// Tiles of kMaxTokens tokens, the last with what remains.
+  size_t tiles() const { return (tokens_ + kMaxTokens - 1) / kMaxTokens; }
+  size_t tile_tokens(size_t tile) const {
+    const size_t rest = tokens_ - tile * kMaxTokens;
+    return rest < kMaxTokens ? rest : kMaxTokens;
+  }
+  /// Record of block `block` of token `token` (0 .. tile_tokens - 1) of a tile; the same token's next block
+  /// is tile_stride() bytes on. There are records to a multiple of 256 columns, those past the end zero.
+  std::byte* record(size_t tile, size_t token, size_t block) const;
+  size_t tile_stride(size_t tile) const { return tile_tokens(tile) * record_bytes_; }
+
  private:
-  friend void quantize_activations(const Activations& out, size_t first, size_t last);
-  friend struct ActivationAccess;
   const float* x_;
   size_t ldx_;
   size_t tokens_;
   size_t cols_;
   Compute compute_;
   std::byte* memory_;
+  const LinearKernels* kernels_;
+  size_t record_bytes_;  // 0 for kF32
 };
 
 /// Quantises token rows [first, last) from the float rows into the view's memory; any split over threads

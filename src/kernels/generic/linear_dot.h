@@ -1,0 +1,225 @@
+// The matrix kernels once for all instruction sets, over a policy class V that wraps one set's registers.
+//
+// A *part* is the slice of a panel that one register of floats covers: V::kLanes rows; the kernels do the
+// V::kParts parts of a panel one after the other. V provides (see scalar/linear_vec.h for the plainest one):
+//   Floats           kLanes floats          zero, load, store, broadcast(float const*), mul, fma, negate
+//   Codes            kLanes rows x 4 codes  load, planes<…>, lookup
+//   scale loads      half, bf16, floats, e8m0, bytes (unsigned, signed, low and high nibbles) to Floats
+//   Accumulator<L,C> exact int32 sums of codes times record values: start, add<G>, total
+// and the choice of record parts, kByteRecords(C) and kWordRecords(C).
+//
+// The order of float operations is the contract of ops/linear.h; nothing here may change it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/generic/inline.h"
+#include "kernels/generic/linear_record.h"
+#include "kernels/linear_kernels.h"
+
+namespace isthmus {
+namespace {
+
+template <class V, Compute C>
+using RecordOf = Record<C, V::byte_records(C), V::word_records(C)>;
+
+/// The f16 d and -dmin of a super-block, for one part.
+template <class V>
+struct SuperHead {
+  typename V::Floats d;
+  typename V::Floats neg_dmin;
+};
+
+template <class V, PanelLayout L>
+ISTHMUS_INLINE SuperHead<V> load_head(const std::byte* unit, int part) {
+  SuperHead<V> head{V::zero(), V::zero()};
+  if constexpr (L.is_super()) {
+    head.d = V::load_half(unit + part * V::kLanes * 2);
+    if constexpr (L.has_min) {
+      head.neg_dmin = V::negate(V::load_half(unit + 2 * kPanelRows + part * V::kLanes * 2));
+    }
+  }
+  return head;
+}
+
+template <class V>
+struct GroupScale {
+  typename V::Floats scale;
+  typename V::Floats min;
+};
+
+/// Scale and minimum of group `G` of block `block` of a unit, for one part.
+template <class V, PanelLayout L, int G>
+ISTHMUS_INLINE GroupScale<V> load_scale(const std::byte* unit, int block, int part,
+                                        const SuperHead<V>& head) {
+  constexpr size_t kBlockScales = L.block_scale_bytes();
+  constexpr size_t kRow = kPanelRows;
+  GroupScale<V> out{V::zero(), V::zero()};
+  const size_t lane = static_cast<size_t>(part * V::kLanes);
+  if constexpr (L.scale == ScaleKind::kHalf) {
+    const std::byte* at = unit + static_cast<size_t>(block) * kRow * 2 + lane * 2;
+    out.scale = V::load_half(at);
+    if constexpr (L.has_min) out.min = V::load_half(at + static_cast<size_t>(L.unit_blocks) * kRow * 2);
+  } else if constexpr (L.scale == ScaleKind::kE8m0) {
+    out.scale = V::load_e8m0(unit + static_cast<size_t>(block) * kRow + lane);
+  } else if constexpr (L.scale == ScaleKind::kFloat) {
+    const std::byte* at = unit + G * kRow * 4 + lane * 4;
+    out.scale = V::load(at);
+    if constexpr (L.has_min) out.min = V::load(at + static_cast<size_t>(L.groups) * kRow * 4);
+  } else {
+    const std::byte* at = unit + L.head_bytes() + static_cast<size_t>(block) * kBlockScales + G * kRow + lane;
+    if constexpr (L.scale == ScaleKind::kSuperSigned) {
+      out.scale = V::mul(head.d, V::load_i8(at));
+    } else if constexpr (L.scale == ScaleKind::kSuperUnsigned) {
+      out.scale = V::mul(head.d, V::load_u8(at));
+      if constexpr (L.has_min) out.min = V::mul(head.neg_dmin, V::load_u8(at + L.groups * kRow));
+    } else {
+      out.scale = V::mul(head.d, V::load_low_nibbles(at));
+      out.min = V::mul(head.neg_dmin, V::load_high_nibbles(at));
+    }
+  }
+  return out;
+}
+
+/// Codes of vector group `G` of a block (its 16 rows x columns 4 G .. 4 G + 3), for one part.
+template <class V, PanelLayout L, int G>
+ISTHMUS_INLINE typename V::Codes load_codes(const std::byte* block, int part) {
+  const std::byte* base = block + part * V::kLanes * 4;
+  auto codes = V::template low_plane<L.low_bits, G / L.low_bits>(base + (G % L.low_bits) * kVectorBytes);
+  if constexpr (L.high_bits > 0) {
+    const std::byte* high = base + (static_cast<size_t>(L.low_bits) + G % L.high_bits) * kVectorBytes;
+    codes = V::template with_high_plane<L.low_bits, L.high_bits, G / L.high_bits>(codes, high);
+  }
+  if constexpr (L.table != CodeTable::kNone) codes = V::template lookup<L.table>(codes);
+  return codes;
+}
+
+/// One block for N tokens: the block sums of each scale group, then the float steps.
+template <class V, PanelLayout L, Compute C, int N>
+ISTHMUS_INLINE void dot_block(const std::byte* unit, int block, int part, const SuperHead<V>& head,
+                              const std::byte* x, typename V::Floats (&sum)[N]) {
+  using R = RecordOf<V, C>;
+  constexpr int kGroupVectors = static_cast<int>(kVectorsPerBlock) / L.groups;
+  const std::byte* codes_at = unit + L.scales_bytes() + static_cast<size_t>(block) * L.block_bytes();
+  unroll<L.groups>([&](auto g) ISTHMUS_LAMBDA_INLINE {
+    constexpr int kGroup = decltype(g)::kValue;
+    constexpr int kSum = L.groups == 1 ? 0 : kGroup + 1;  // index into the record's sums
+    typename V::template Accumulator<L, C> acc[N];
+    unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
+      acc[t].start(x + t * R::kSize + R::kSide + offsetof(RecordSide, nsum) + kSum * sizeof(int32_t));
+    });
+    unroll<kGroupVectors>([&](auto i) ISTHMUS_LAMBDA_INLINE {
+      constexpr int kVector = kGroup * kGroupVectors + decltype(i)::kValue;
+      const auto codes = V::template prepare<L, C>(load_codes<V, L, kVector>(codes_at, part));
+      unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
+        acc[t].template add<kVector, kGroupVectors>(codes, x + t * R::kSize);
+      });
+    });
+    const auto scale = load_scale<V, L, kGroup>(unit, block, part, head);
+    unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
+      const std::byte* side = x + t * R::kSize + R::kSide;
+      const auto both = V::mul(scale.scale, V::broadcast(side + offsetof(RecordSide, scale)));
+      sum[t] = V::fma(acc[t].total(), both, sum[t]);
+      if constexpr (L.has_min) {
+        const auto xs = V::broadcast(side + offsetof(RecordSide, dsum) + kSum * sizeof(float));
+        sum[t] = V::fma(scale.min, xs, sum[t]);
+      }
+    });
+  });
+}
+
+template <size_t kBytes>
+ISTHMUS_INLINE void prefetch_lines(const std::byte* at) {
+  for (size_t i = 0; i < kBytes; i += 64) __builtin_prefetch(at + i);
+}
+
+/// DotKernel of linear_kernels.h.
+template <class V, PanelLayout L, Compute C, int N>
+void dot_units(const std::byte* w, size_t units, const std::byte* x, size_t x_stride, float* acc,
+               size_t prefetch) {
+  for (int part = 0; part < V::kParts; ++part) {
+    float* acc_part = acc + part * V::kLanes;
+    typename V::Floats sum[N];
+    unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE { sum[t] = V::load(acc_part + t * kPanelRows); });
+    const std::byte* unit = w;
+    const std::byte* record = x;
+    for (size_t u = 0; u < units; ++u, unit += L.unit_bytes()) {
+      if (prefetch != 0 && part == 0) prefetch_lines<L.unit_bytes()>(unit + prefetch);
+      const auto head = load_head<V, L>(unit, part);
+      for (int block = 0; block < L.unit_blocks; ++block, record += x_stride) {
+        dot_block<V, L, C, N>(unit, block, part, head, record, sum);
+      }
+    }
+    unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE { V::store(acc_part + t * kPanelRows, sum[t]); });
+  }
+}
+
+/// dot_units() token by token: less code, for a set that gains nothing from reusing codes in registers.
+template <class V, PanelLayout L, Compute C, int N>
+void dot_units_singly(const std::byte* w, size_t units, const std::byte* x, size_t x_stride, float* acc,
+                      size_t prefetch) {
+  for (size_t t = 0; t < N; ++t) {
+    dot_units<V, L, C, 1>(w, units, x + t * RecordOf<V, C>::kSize, x_stride, acc + t * kPanelRows, prefetch);
+  }
+}
+
+/// UnpackKernel of linear_kernels.h.
+template <class V, PanelLayout L>
+void unpack_units(const std::byte* w, size_t units, std::byte* out) {
+  constexpr PanelLayout kOut = unpacked_layout(L);
+  for (size_t u = 0; u < units; ++u, w += L.unit_bytes()) {
+    for (int part = 0; part < V::kParts; ++part) {
+      const auto head = load_head<V, L>(w, part);
+      for (int block = 0; block < L.unit_blocks; ++block) {
+        std::byte* to = out + static_cast<size_t>(block) * kOut.unit_bytes();
+        unroll<L.groups>([&](auto g) ISTHMUS_LAMBDA_INLINE {
+          const auto scale = load_scale<V, L, decltype(g)::kValue>(w, block, part, head);
+          std::byte* at = to + (static_cast<size_t>(g) * kPanelRows + part * V::kLanes) * 4;
+          V::store(at, scale.scale);
+          if constexpr (L.has_min) V::store(at + static_cast<size_t>(L.groups) * kPanelRows * 4, scale.min);
+        });
+        const std::byte* codes_at = w + L.scales_bytes() + static_cast<size_t>(block) * L.block_bytes();
+        std::byte* codes_to = to + kOut.scales_bytes() + part * V::kLanes * 4;
+        unroll<static_cast<int>(kVectorsPerBlock)>([&](auto v) ISTHMUS_LAMBDA_INLINE {
+          V::store_codes(codes_to + v * kVectorBytes, load_codes<V, L, decltype(v)::kValue>(codes_at, part));
+        });
+      }
+    }
+    out += static_cast<size_t>(L.unit_blocks) * kOut.unit_bytes();
+  }
+}
+
+template <class V, PackFormat F>
+ISTHMUS_INLINE typename V::Floats load_plain(const std::byte* w, size_t col, int part) {
+  const size_t index = col * kPanelRows + static_cast<size_t>(part * V::kLanes);
+  if constexpr (F == PackFormat::kF32) {
+    return V::load(w + index * 4);
+  } else if constexpr (F == PackFormat::kF16) {
+    return V::load_half(w + index * 2);
+  } else {
+    return V::load_bf16(w + index * 2);
+  }
+}
+
+/// FloatDotKernel of linear_kernels.h.
+template <class V, PackFormat F, int N>
+void dot_plain(const std::byte* w, size_t cols, const float* x, size_t ldx, float* acc, size_t prefetch) {
+  constexpr size_t kColBytes = kPanelRows * (F == PackFormat::kF32 ? 4 : 2);
+  for (int part = 0; part < V::kParts; ++part) {
+    float* acc_part = acc + part * V::kLanes;
+    typename V::Floats sum[N];
+    unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE { sum[t] = V::load(acc_part + t * kPanelRows); });
+    for (size_t k = 0; k < cols; ++k) {
+      if (prefetch != 0 && part == 0) __builtin_prefetch(w + k * kColBytes + prefetch);
+      const auto weights = load_plain<V, F>(w, k, part);
+      unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
+        sum[t] = V::fma(weights, V::broadcast(x + t * ldx + k), sum[t]);
+      });
+    }
+    unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE { V::store(acc_part + t * kPanelRows, sum[t]); });
+  }
+}
+
+}  // namespace
+}  // namespace isthmus

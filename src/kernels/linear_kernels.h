@@ -1,0 +1,70 @@
+// The contract of the matrix kernels: what one instruction set provides and the driver (ops/linear.h)
+// combines.
+//
+// A kernel works on one panel (panel_layout.h) and up to kMaxTokens tokens, over any run of units; float32
+// accumulators come in and go out through memory, so a driver may interleave panels, block the columns and
+// batch tokens as it likes without changing a bit. Every set gives the same bits: block sums are exact in
+// int32, the float steps and their order are fixed (ops/linear.h).
+//
+// Activations of a quantised product are *records*, one per token and block of 32 columns, whose inner layout
+// is the set's own business. Record (block b, token t) of a tile lies at b * stride + t * record_bytes.
+// All functions are pure but for their outputs, check nothing, and are safe on any thread.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/isa.h"
+#include "kernels/panel_layout.h"
+
+namespace isthmus {
+
+/// Tokens in a tile of activations, and the most that one kernel call handles.
+inline constexpr size_t kMaxTokens = 8;
+/// Token counts with a kernel of their own: 1, 2, 3, 4 and kMaxTokens.
+inline constexpr size_t kTokenCounts = 5;
+/// Index of the kernel for `tokens` (1, 2, 3, 4 or kMaxTokens).
+constexpr size_t token_index(size_t tokens) { return tokens == kMaxTokens ? 4 : tokens - 1; }
+/// The largest token count with a kernel that does not exceed `tokens` (>= 1).
+constexpr size_t kernel_tokens(size_t tokens) {
+  return tokens >= kMaxTokens ? kMaxTokens : tokens < 4 ? tokens : 4;
+}
+
+/// acc[tokens][16] += the product of `units` units of a panel at `w` and the records at `x`. `prefetch`:
+/// bytes ahead of w to ask for, 0 = none. w is 64-byte aligned, acc 64-byte aligned.
+using DotKernel = void (*)(const std::byte* w, size_t units, const std::byte* x, size_t x_stride, float* acc,
+                           size_t prefetch);
+/// The same for a plain panel and float32 activations x[tokens][ldx]: `cols` columns.
+using FloatDotKernel = void (*)(const std::byte* w, size_t cols, const float* x, size_t ldx, float* acc,
+                                size_t prefetch);
+/// Expands units to unpacked blocks (unpacked_layout()): float32 scales and one byte per code. 64-byte
+/// aligned.
+using UnpackKernel = void (*)(const std::byte* w, size_t units, std::byte* out);
+/// One row of `cols` floats to ceil(cols / 32) records, `stride` bytes apart, columns past the end zero.
+using QuantizeKernel = void (*)(const float* x, size_t cols, std::byte* out, size_t stride);
+
+struct LinearKernels {
+  Isa isa;
+  size_t record_bytes[2];                                  // [Compute]
+  QuantizeKernel quantize[2];                              // [Compute]
+  DotKernel dot[kQuantFormats][2][kTokenCounts];           // [PackFormat][Compute][token_index]
+  DotKernel dot_unpacked[kQuantFormats][2][kTokenCounts];  // on unpacked blocks of that format
+  UnpackKernel unpack[kQuantFormats];                      // [PackFormat]
+  FloatDotKernel dot_float[3][kTokenCounts];               // [PackFormat - kF32][token_index]
+};
+
+/// The table of the active instruction set (scalar when active_isa() reports an error: ask it at start-up).
+const LinearKernels& linear_kernels();
+/// The table of one instruction set that available_isas() lists; scalar for one that this build does not
+/// have.
+const LinearKernels& linear_kernels_for(Isa isa);
+
+namespace kernels {
+// One per folder; call linear_kernels_for() instead.
+const LinearKernels& scalar_linear();
+const LinearKernels& avx2_linear();
+const LinearKernels& avx512_linear();
+const LinearKernels& neon_linear();
+const LinearKernels& neon_dot_linear();
+}  // namespace kernels
+
+}  // namespace isthmus

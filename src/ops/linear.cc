@@ -1,0 +1,284 @@
+// The threaded driver of the matrix products. Vocabulary: a *job* is one product, or the two of a gated layer
+// (its *lanes*) that share rows; a *chunk* is 256 columns of a panel; a *tile* is up to 8 tokens. Few tokens
+// run on the packed weights, several panels at once (*streams*) because one stream does not fill the memory
+// bus of every machine; many tokens unpack a group of panels into scratch and run every tile over it.
+#include "ops/linear.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "ops/linear_streams.h"
+
+namespace isthmus {
+namespace {
+
+constexpr size_t kChunkCols = 256;
+constexpr size_t kMaxStreams = 8;
+/// From this many tokens on unpacking pays.
+constexpr size_t kUnpackTokens = 8;
+constexpr size_t kAccFloats = kMaxTokens * kPanelRows;
+
+struct Job {
+  const PackedMatrix* w[2];
+  size_t lanes;
+  float* y;
+  size_t ldy;
+  const float* bias;
+  bool accumulate;
+  Gate gate;
+
+  size_t panels() const { return panel_count(w[0]->rows); }
+};
+
+/// What the inner loops need of one matrix, worked out once.
+struct Lane {
+  const PackedMatrix* w;
+  bool quantised;
+  size_t panel_bytes;
+  size_t units;
+  size_t unit_bytes;
+  size_t chunk_units;
+  const DotKernel* dot = nullptr;
+  const DotKernel* dot_unpacked = nullptr;
+  UnpackKernel unpack = nullptr;
+  const FloatDotKernel* dot_float = nullptr;
+
+  Lane(const PackedMatrix& matrix, const Activations& x) : w(&matrix) {
+    assert(matrix.cols == x.cols());
+    const auto format = static_cast<size_t>(matrix.format);
+    const LinearKernels& kernels = x.kernels();
+    quantised = is_quantised(matrix.format);
+    panel_bytes = isthmus::panel_bytes(matrix.format, matrix.cols);
+    units = panel_units(matrix.format, matrix.cols);
+    if (!quantised) {
+      dot_float = kernels.dot_float[format - kQuantFormats];
+      unit_bytes = kPanelRows * (matrix.format == PackFormat::kF32 ? 4 : 2);  // one column
+      chunk_units = kChunkCols;
+      return;
+    }
+    assert(x.compute() != Compute::kF32);
+    const auto compute = static_cast<size_t>(x.compute());
+    const PanelLayout layout = panel_layout(matrix.format);
+    unit_bytes = layout.unit_bytes();
+    chunk_units = kChunkCols / layout.unit_cols();
+    dot = kernels.dot[format][compute];
+    dot_unpacked = kernels.dot_unpacked[format][compute];
+    unpack = kernels.unpack[format];
+  }
+
+  const std::byte* panel(size_t index) const { return w->data + index * panel_bytes; }
+  size_t unpacked_bytes() const {
+    const PanelLayout layout = panel_layout(w->format);
+    return units * static_cast<size_t>(layout.unit_blocks) * unpacked_layout(layout).unit_bytes();
+  }
+};
+
+/// acc[tile tokens][16] += 256 columns of a panel.
+void dot_chunk(const Lane& lane, const std::byte* panel, size_t chunk, const Activations& x, size_t tile,
+               float* acc, size_t prefetch) {
+  const size_t tokens = x.tile_tokens(tile);
+  const size_t unit = chunk * lane.chunk_units;
+  const std::byte* at = panel + unit * lane.unit_bytes;
+  for (size_t t = 0; t < tokens;) {
+    const size_t n = kernel_tokens(tokens - t);
+    if (lane.quantised) {
+      const size_t count = std::min(lane.chunk_units, lane.units - unit);
+      lane.dot[token_index(n)](at, count, x.record(tile, t, chunk * kChunkCols / kBlockCols),
+                               x.tile_stride(tile), acc + t * kPanelRows, prefetch);
+    } else {
+      const size_t count = std::min(kChunkCols, x.cols() - chunk * kChunkCols);
+      lane.dot_float[token_index(n)](at, count, x.row(tile * kMaxTokens + t) + chunk * kChunkCols, x.ldx(),
+                                     acc + t * kPanelRows, prefetch);
+    }
+    prefetch = 0;
+    t += n;
+  }
+}
+
+void store_row(const Job& job, size_t token, size_t first_row, size_t rows, const float* values) {
+  float* y = job.y + token * job.ldy + first_row;
+  for (size_t r = 0; r < rows; ++r) {
+    const float value = job.bias == nullptr ? values[r] : values[r] + job.bias[first_row + r];
+    y[r] = job.accumulate ? y[r] + value : value;
+  }
+}
+
+/// y[i] = act(g[i]) * u[i]; y may be g.
+void gate_mul(Gate kind, const float* g, const float* u, size_t n, float* y) {
+  for (size_t i = 0; i < n; ++i) {
+    const float x = g[i];
+    const float act = kind == Gate::kSilu
+                          ? x / (1.0f + std::exp(-x))
+                          : 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+    y[i] = act * u[i];
+  }
+}
+
+/// Writes the results of one panel and tile; acc holds lane after lane, kAccFloats apart.
+void finish(const Job& job, size_t panel, size_t tile, size_t tokens, float* acc) {
+  if (job.lanes == 2) gate_mul(job.gate, acc, acc + kAccFloats, tokens * kPanelRows, acc);
+  const size_t first_row = panel * kPanelRows;
+  const size_t rows = std::min(kPanelRows, job.w[0]->rows - first_row);
+  for (size_t t = 0; t < tokens; ++t) {
+    store_row(job, tile * kMaxTokens + t, first_row, rows, acc + t * kPanelRows);
+  }
+}
+
+/// One step of run_packed(): the panels that are read at once, for one tile.
+void run_streams(const Job& job, const Lane* lanes, const size_t* panels, size_t count, const Activations& x,
+                 size_t tile, size_t prefetch) {
+  alignas(64) float acc[kMaxStreams * kAccFloats];
+  const size_t tokens = x.tile_tokens(tile);
+  std::memset(acc, 0, count * job.lanes * kAccFloats * sizeof(float));
+  const size_t chunks = (x.cols() + kChunkCols - 1) / kChunkCols;
+  for (size_t chunk = 0; chunk < chunks; ++chunk) {
+    for (size_t s = 0; s < count; ++s) {
+      for (size_t lane = 0; lane < job.lanes; ++lane) {
+        float* at = acc + (s * job.lanes + lane) * kAccFloats;
+        dot_chunk(lanes[lane], lanes[lane].panel(panels[s]), chunk, x, tile, at, prefetch);
+      }
+    }
+  }
+  for (size_t s = 0; s < count; ++s) finish(job, panels[s], tile, tokens, acc + s * job.lanes * kAccFloats);
+}
+
+/// Panels [first, last) on the packed weights. The range is cut into as many runs as there are streams, so
+/// that what is read at once lies far apart and each stream goes on where it was.
+void run_packed(const Job& job, const Lane* lanes, size_t first, size_t last, const Activations& x,
+                const StreamPlan& plan) {
+  const size_t streams = std::clamp<size_t>(plan.panels / job.lanes, 1, kMaxStreams / job.lanes);
+  const size_t run = (last - first + streams - 1) / streams;
+  for (size_t i = 0; i < run; ++i) {
+    size_t panels[kMaxStreams];
+    size_t count = 0;
+    for (size_t at = first + i; at < last; at += run) panels[count++] = at;
+    for (size_t tile = 0; tile < x.tiles(); ++tile) {
+      run_streams(job, lanes, panels, count, x, tile, tile == 0 ? plan.prefetch_bytes : 0);
+    }
+  }
+}
+
+struct FreeDeleter {
+  void operator()(std::byte* p) const { std::free(p); }
+};
+
+/// This thread's scratch; null when there is no memory for it.
+std::byte* thread_scratch() {
+  thread_local const std::unique_ptr<std::byte, FreeDeleter> scratch(
+      static_cast<std::byte*>(std::aligned_alloc(kVectorBytes, kLinearScratchBytes)));
+  return scratch.get();
+}
+
+/// acc[tokens][16] = one unpacked panel times one tile.
+void dot_unpacked_tile(const Lane& lane, const std::byte* weights, const Activations& x, size_t tile,
+                       float* acc) {
+  const size_t tokens = x.tile_tokens(tile);
+  const size_t blocks = lane.units * static_cast<size_t>(panel_layout(lane.w->format).unit_blocks);
+  std::memset(acc, 0, tokens * kPanelRows * sizeof(float));
+  for (size_t t = 0; t < tokens;) {
+    const size_t n = kernel_tokens(tokens - t);
+    lane.dot_unpacked[token_index(n)](weights, blocks, x.record(tile, t, 0), x.tile_stride(tile),
+                                      acc + t * kPanelRows, 0);
+    t += n;
+  }
+}
+
+/// Panels [first, last) by groups that are unpacked to `scratch` and then run over all tiles.
+void run_unpacked(const Job& job, const Lane* lanes, size_t first, size_t last, const Activations& x,
+                  size_t group, std::byte* scratch) {
+  alignas(64) float acc[2 * kAccFloats];
+  const size_t lane_bytes[2] = {lanes[0].unpacked_bytes(), job.lanes == 2 ? lanes[1].unpacked_bytes() : 0};
+  const size_t slot_bytes = lane_bytes[0] + lane_bytes[1];
+  for (size_t begin = first; begin < last; begin += group) {
+    const size_t count = std::min(group, last - begin);
+    for (size_t p = 0; p < count; ++p) {
+      for (size_t lane = 0; lane < job.lanes; ++lane) {
+        std::byte* to = scratch + p * slot_bytes + lane * lane_bytes[0];
+        lanes[lane].unpack(lanes[lane].panel(begin + p), lanes[lane].units, to);
+      }
+    }
+    for (size_t tile = 0; tile < x.tiles(); ++tile) {
+      for (size_t p = 0; p < count; ++p) {
+        for (size_t lane = 0; lane < job.lanes; ++lane) {
+          dot_unpacked_tile(lanes[lane], scratch + p * slot_bytes + lane * lane_bytes[0], x, tile,
+                            acc + lane * kAccFloats);
+        }
+        finish(job, begin + p, tile, x.tile_tokens(tile), acc);
+      }
+    }
+  }
+}
+
+void run_job(const Job& job, size_t first, size_t last, const Activations& x, const StreamPlan& plan) {
+  if (first >= last) return;
+  const Lane lanes[2] = {Lane(*job.w[0], x), Lane(*job.w[job.lanes - 1], x)};
+  const bool quantised = lanes[0].quantised && lanes[1].quantised;
+  if (quantised && x.tokens() >= kUnpackTokens) {
+    const size_t slot = lanes[0].unpacked_bytes() + (job.lanes == 2 ? lanes[1].unpacked_bytes() : 0);
+    const size_t group = kLinearScratchBytes / slot;
+    std::byte* scratch = group > 0 ? thread_scratch() : nullptr;
+    if (scratch != nullptr)
+      return run_unpacked(job, lanes, first, last, x, std::min<size_t>(group, 8), scratch);
+  }
+  run_packed(job, lanes, first, last, x, plan);
+}
+
+/// Cost of one panel: its bytes where memory is the limit, its multiplications where there are many tokens.
+size_t panel_cost(const Job& job, const Activations& x) {
+  size_t cost = 0;
+  for (size_t lane = 0; lane < job.lanes; ++lane) {
+    const PackedMatrix& w = *job.w[lane];
+    const bool plain = !is_quantised(w.format);
+    cost += x.tokens() < kUnpackTokens ? panel_bytes(w.format, w.cols) : w.cols * (plain ? 4 : 1);
+  }
+  return cost;
+}
+
+/// The share of this thread: positions [begin, end) on the line of all panels' costs, cut at panel borders.
+void run_share(std::span<const Job> jobs, const Activations& x, const Worker& worker,
+               const StreamPlan& plan) {
+  if (x.tokens() == 0 || x.cols() == 0) return;
+  size_t total = 0;
+  for (const Job& job : jobs) total += job.panels() * panel_cost(job, x);
+  const auto cut = [&](size_t index) { return total / worker.count() * index; };
+  const size_t begin = cut(worker.index());
+  const size_t end = worker.index() + 1 == worker.count() ? total : cut(worker.index() + 1);
+  size_t start = 0;
+  for (const Job& job : jobs) {
+    const size_t cost = panel_cost(job, x);
+    const auto panel_at = [&](size_t position) {
+      return position <= start ? 0 : std::min((position - start + cost / 2) / cost, job.panels());
+    };
+    run_job(job, panel_at(begin), panel_at(end), x, plan);
+    start += job.panels() * cost;
+  }
+}
+
+}  // namespace
+
+void linear(std::span<const LinearTask> tasks, const Activations& x, const Worker& worker) {
+  constexpr size_t kBatch = 8;  // jobs on the stack; more tasks than this only cost balance between batches
+  const StreamPlan plan = stream_plan();
+  for (size_t done = 0; done < tasks.size(); done += kBatch) {
+    Job jobs[kBatch];
+    const size_t count = std::min(kBatch, tasks.size() - done);
+    for (size_t i = 0; i < count; ++i) {
+      const LinearTask& task = tasks[done + i];
+      jobs[i] = {{task.w, nullptr}, 1, task.y, task.ldy, task.bias, task.accumulate, Gate::kSilu};
+    }
+    run_share({jobs, count}, x, worker, plan);
+  }
+}
+
+void linear_gated(const PackedMatrix& gate, const PackedMatrix& up, Gate kind, const Activations& x, float* y,
+                  size_t ldy, const Worker& worker) {
+  assert(gate.rows == up.rows && gate.cols == up.cols);
+  const Job job = {{&gate, &up}, 2, y, ldy, nullptr, false, kind};
+  run_share({&job, 1}, x, worker, stream_plan());
+}
+
+}  // namespace isthmus

@@ -1,0 +1,54 @@
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "ops/linear.h"
+
+namespace isthmus {
+namespace {
+
+/// Records reach to the end of the longest unit of any format: 8 blocks.
+size_t padded_blocks(size_t cols) { return round_up(cols, 8 * kBlockCols) / kBlockCols; }
+
+size_t record_size(Compute compute, const LinearKernels& kernels) {
+  return compute == Compute::kF32 ? 0 : kernels.record_bytes[static_cast<size_t>(compute)];
+}
+
+}  // namespace
+
+size_t Activations::bytes(size_t tokens, size_t cols, Compute compute, const LinearKernels& kernels) {
+  return round_up(tokens * padded_blocks(cols) * record_size(compute, kernels), kVectorBytes);
+}
+
+Activations::Activations(const float* x, size_t ldx, size_t tokens, size_t cols, Compute compute,
+                         std::byte* memory, const LinearKernels& kernels)
+    : x_(x),
+      ldx_(ldx),
+      tokens_(tokens),
+      cols_(cols),
+      compute_(compute),
+      memory_(memory),
+      kernels_(&kernels),
+      record_bytes_(record_size(compute, kernels)) {}
+
+std::byte* Activations::record(size_t tile, size_t token, size_t block) const {
+  return memory_ + tile * kMaxTokens * padded_blocks(cols_) * record_bytes_ + block * tile_stride(tile) +
+         token * record_bytes_;
+}
+
+void quantize_activations(const Activations& out, size_t first, size_t last) {
+  if (out.compute() == Compute::kF32) return;
+  const auto compute = static_cast<size_t>(out.compute());
+  const QuantizeKernel quantize = out.kernels().quantize[compute];
+  const size_t blocks = round_up(out.cols(), kBlockCols) / kBlockCols;
+  for (size_t token = first; token < last; ++token) {
+    const size_t tile = token / kMaxTokens;
+    const size_t in_tile = token % kMaxTokens;
+    quantize(out.row(token), out.cols(), out.record(tile, in_tile, 0), out.tile_stride(tile));
+    for (size_t block = blocks; block < padded_blocks(out.cols()); ++block) {
+      std::memset(out.record(tile, in_tile, block), 0, out.kernels().record_bytes[compute]);
+    }
+  }
+}
+
+}  // namespace isthmus

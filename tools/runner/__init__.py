@@ -1,1 +1,0 @@
-"""The parts of tools/test: running programs, counting, stages."""
