@@ -1,10 +1,11 @@
 // Reading GGUF v2 and v3: the file is mapped, its header parsed into typed metadata and tensor views.
 //
 // Model files are untrusted. Every count, length, dimension, offset and extent is checked before it is used;
-// a bad file gives a Status that names the key or tensor and the file's offset. A model may be split into
+// a bad file gives a Status that names the file, the key or tensor and the offset. A model may be split into
 // parts
 // ("name-00001-of-00003.gguf"); opening any part's path opens all. A GgufFile is immutable after opening and
-// may be read from any thread; views live as long as it does. The format's page is docs/formats/gguf.md.
+// may be read from any thread; views live as long as it does. Limits are in gguf_limits.h, the format's page
+// is docs/formats/gguf.md.
 #pragma once
 
 #include <array>
@@ -56,9 +57,11 @@ struct GgufTensor {
 
 class GgufFile {
  public:
-  /// Opens and checks `path` (and its sister parts). kNotFound, kIo, kCorrupt or kUnsupported.
+  /// Opens and checks `path` (and its sister parts). kNotFound, kIo, kCorrupt, kUnsupported (version 1,
+  /// big-endian, unknown tensor types, arrays of arrays) or kResourceExhausted (a limit).
   static Result<GgufFile> open(const std::string& path);
-  /// The same over bytes in memory (tests, fuzzing); they must outlive the file.
+  /// The same over bytes in memory (tests, fuzzing); they must outlive the file. One part of a split model is
+  /// refused.
   static Result<GgufFile> parse(std::span<const std::byte> bytes, const std::string& label);
 
   GgufFile(GgufFile&&) noexcept;
@@ -74,6 +77,10 @@ class GgufFile {
   std::vector<std::string> keys() const;  // in file order
   /// Type of a value; for an array, the element type is in `element`.
   Result<GgufType> type_of(std::string_view key, GgufType* element = nullptr) const;
+  /// Number of elements of an array; 1 for any other value.
+  Result<uint64_t> count_of(std::string_view key) const;
+  /// The value's bytes as stored: a scalar; a length and text; or the elements of an array one after another.
+  Result<std::span<const std::byte>> raw(std::string_view key) const;
 
   // Typed getters. kNotFound names the key; a value of another kind is kCorrupt and names both types.
   // Integers of any width are accepted where the value fits.
@@ -84,7 +91,7 @@ class GgufFile {
   Result<std::string_view> get_string(std::string_view key) const;
   Result<std::vector<std::string_view>> get_strings(std::string_view key) const;
   Result<std::vector<int64_t>> get_ints(std::string_view key) const;
-  Result<std::vector<float>> get_floats(std::string_view key) const;
+  Result<std::vector<float>> get_floats(std::string_view key) const;  // f64 is rounded, integers are accepted
 
   // The same with a default for an absent key; a present value of the wrong kind is still an error.
   Result<uint64_t> get_uint_or(std::string_view key, uint64_t fallback) const;
@@ -97,8 +104,9 @@ class GgufFile {
   const GgufTensor* find(std::string_view name) const;  // nullptr when absent
   Result<const GgufTensor*> tensor(std::string_view name) const;
 
-  /// Tells the kernel that the mapped pages of this tensor are not needed any more (after packing).
-  void release_pages(const GgufTensor& tensor) const;
+  /// Tells the kernel that mapped bytes [offset, offset + length) of this tensor are not needed any more
+  /// (after packing).
+  void release_pages(const GgufTensor& tensor, uint64_t offset, uint64_t length) const;
 
  private:
   struct Impl;

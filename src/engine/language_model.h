@@ -1,0 +1,99 @@
+// A model ready to use: weights, tokenizer, chat template, threads and KV pool under one memory budget.
+//
+// Immutable after load() and shared by any number of Sessions on any threads: forward steps take turns on the
+// model's thread pool. Loading plans the whole memory first and refuses, before reading weights, what exceeds
+// the limit.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/cancel.h"
+#include "base/ledger.h"
+#include "base/status.h"
+#include "format/gguf.h"
+#include "model/transformer.h"
+#include "model/workspace.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "threads/pool.h"
+
+namespace isthmus {
+
+/// The arithmetic of a run (docs/accuracy.md has the measured distance of each to float32).
+enum class Precision {
+  kDefault,    // prompt and generation tokens each in the class that measured best
+  kExact,      // everything in one integer class: equal bits for any batch, split and thread count
+  kReference,  // float32 weights and activations: slow, four to eight times the memory
+};
+
+struct ModelOptions {
+  size_t context = 0;        // tokens of KV for one sequence; 0 = the model's, at most kDefaultContext
+  size_t sequences = 1;      // how many sequences of that length the KV pool holds
+  size_t threads = 0;        // 0 = as many as can run at once
+  size_t step_tokens = 512;  // prompt tokens per step
+  size_t step_outputs = 1;   // most rows of logits per step
+  Precision precision = Precision::kDefault;
+  KvType kv_type = KvType::kF16;
+  uint64_t memory_limit = UINT64_MAX;  // bytes for everything
+  std::string chat_template;           // text or built-in name; empty = the model's own
+  LoadProgress progress;
+  StopPolicy stop;
+};
+
+inline constexpr size_t kDefaultContext = 4096;
+
+/// What loading would take, found without reading weights.
+struct ModelPlan {
+  MemoryPlan memory;
+  uint64_t text = 0;  // tokenizer and metadata, estimated from the file's header
+  size_t context = 0;
+  size_t threads = 0;
+  uint64_t total() const { return memory.total() + text; }
+};
+
+class LanguageModel {
+ public:
+  static Result<std::shared_ptr<LanguageModel>> load(const std::string& path, ModelOptions options);
+  /// Plans without loading. Same errors as load(), except those of the memory limit.
+  static Result<ModelPlan> plan(const std::string& path, const ModelOptions& options);
+
+  const ModelConfig& config() const { return transformer_->config(); }
+  const Transformer& transformer() const { return *transformer_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  /// The template in use; kFailedPrecondition when the model has none and none was given, saying how to pass
+  /// one.
+  Result<const ChatTemplate*> chat_template() const;
+  const ModelOptions& options() const { return options_; }
+  const ModelPlan& memory_plan() const { return plan_; }
+  size_t context() const { return plan_.context; }
+  Ledger& ledger() { return ledger_; }
+  ThreadPool& pool() { return *pool_; }
+  RunShape run_shape() const;
+  Compute prompt_compute() const;
+  Compute generation_compute() const;
+
+  KvSequence make_sequence() const { return transformer_->make_sequence(blocks_); }
+  Result<std::unique_ptr<Workspace>> make_workspace();
+
+ private:
+  explicit LanguageModel(ModelOptions options)
+      : options_(std::move(options)), ledger_(options_.memory_limit) {}
+  Status open(const std::string& path);
+  Status load_text();
+
+  ModelOptions options_;
+  Ledger ledger_;
+  ModelPlan plan_;
+  std::shared_ptr<const GgufFile> file_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> template_;
+  Status template_error_;
+  std::unique_ptr<Transformer> transformer_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<BlockPool> blocks_;
+  Charge text_charge_;
+};
+
+}  // namespace isthmus

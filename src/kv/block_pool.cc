@@ -1,0 +1,61 @@
+#include "kv/block_pool.h"
+
+#include <string>
+#include <utility>
+
+#include "base/checked.h"
+
+namespace isthmus {
+
+Result<std::shared_ptr<BlockPool>> BlockPool::create(const BlockPoolConfig& config, Ledger& ledger) {
+  const size_t block = kv_part_bytes(config.k_type, KvPart::kKey, config.head_dim) +
+                       kv_part_bytes(config.v_type, KvPart::kValue, config.head_dim);
+  const auto bytes = checked_mul<uint64_t>(block, config.blocks);
+  if (!bytes || config.blocks >= UINT32_MAX) {
+    return resource_exhausted("a KV cache of " + std::to_string(config.blocks) + " blocks is too large");
+  }
+  ISTHMUS_ASSIGN_OR_RETURN(Charge charge, ledger.charge(MemoryKind::kKv, *bytes));
+  ISTHMUS_ASSIGN_OR_RETURN(HugeArena arena, HugeArena::allocate(static_cast<size_t>(*bytes)));
+  return std::shared_ptr<BlockPool>(new BlockPool(config, std::move(arena), std::move(charge)));
+}
+
+BlockPool::BlockPool(const BlockPoolConfig& config, HugeArena arena, Charge charge)
+    : config_(config),
+      k_bytes_(kv_part_bytes(config.k_type, KvPart::kKey, config.head_dim)),
+      block_bytes_(k_bytes_ + kv_part_bytes(config.v_type, KvPart::kValue, config.head_dim)),
+      arena_(std::move(arena)),
+      charge_(std::move(charge)),
+      headers_(std::make_unique<Header[]>(config.blocks)) {
+  free_.reserve(config.blocks);
+  for (size_t i = config.blocks; i > 0; --i) free_.push_back(static_cast<BlockId>(i - 1));
+}
+
+size_t BlockPool::free_blocks() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return free_.size();
+}
+
+Status BlockPool::allocate(size_t n, std::vector<BlockId>& out) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (n > free_.size()) {
+    return resource_exhausted("the KV cache is full: " + std::to_string(n) + " blocks needed, " +
+                              std::to_string(free_.size()) + " of " + std::to_string(config_.blocks) +
+                              " free");
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const BlockId id = free_.back();
+    free_.pop_back();
+    headers_[id].owners.store(1, std::memory_order_relaxed);
+    headers_[id].sealed = false;
+    out.push_back(id);
+  }
+  return ok_status();
+}
+
+void BlockPool::release(BlockId id) {
+  if (headers_[id].owners.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  free_.push_back(id);
+}
+
+}  // namespace isthmus

@@ -1,0 +1,88 @@
+// The KV of one sequence: for every layer and KV head a stream, which is a list of blocks.
+//
+// Tokens enter in two steps: grow(n) makes room for n *pending* tokens at the end of every stream, the
+// forward pass writes their K and V and attends to them, and commit() or accept() keeps them. Pending tokens
+// may form a tree; accept() keeps one path of it. fork() shares all blocks; a shared block is copied when one
+// of the owners writes to it, so forks never see each other. Not thread-safe, except that write() may be
+// called for different slots from several threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "kv/block_pool.h"
+#include "ops/attention.h"
+
+namespace isthmus {
+
+class KvSequence {
+ public:
+  KvSequence() = default;
+  KvSequence(std::shared_ptr<BlockPool> pool, size_t layers, size_t kv_heads);
+  KvSequence(KvSequence&& other) noexcept;
+  KvSequence& operator=(KvSequence&& other) noexcept;
+  KvSequence(const KvSequence&) = delete;
+  KvSequence& operator=(const KvSequence&) = delete;
+  ~KvSequence() { clear(); }
+
+  /// Committed tokens.
+  size_t length() const { return length_; }
+  /// Tokens between grow() and commit().
+  size_t pending() const { return pending_; }
+
+  /// Makes slots [length, length + n) of every stream writable; drops tokens pending before. All or nothing:
+  /// kResourceExhausted leaves the sequence as it was.
+  Status grow(size_t n);
+  /// Stores K and V (head_dim floats each, K already rotated) of one token; slot < length + pending.
+  void write(size_t layer, size_t head, size_t slot, const float* k, const float* v);
+  /// The same for `n` tokens in a row; row i of k and v is at offset i * ld.
+  void write_rows(size_t layer, size_t head, size_t slot, size_t n, const float* k, const float* v,
+                  size_t ld);
+  /// Keeps the first `n` pending tokens and forgets the others. n <= pending.
+  void commit(size_t n);
+  /// Keeps the pending tokens `path` (ascending indices into the pending ones: root to leaf) and forgets the
+  /// others. Their K and V move to the slots that follow the committed ones, which is where their positions
+  /// put them.
+  Status accept(std::span<const uint32_t> path);
+  /// Forgets committed tokens from `length` on (and all pending ones). kInvalidArgument when it is longer
+  /// than now.
+  Status truncate(size_t length);
+  void clear();
+
+  /// A second sequence with the same committed tokens: also the way to take a snapshot and to restore it.
+  KvSequence fork() const;
+
+  /// What attention reads: committed and pending keys of one stream. Valid until the next change.
+  KvStreamRef stream(size_t layer, size_t head) const;
+
+  size_t layers() const { return layers_; }
+  size_t kv_heads() const { return kv_heads_; }
+  /// Blocks held, shared ones included.
+  size_t blocks() const;
+  const std::shared_ptr<BlockPool>& pool() const { return pool_; }
+
+ private:
+  struct Stream {
+    std::vector<BlockId> ids;
+    std::vector<KvBlockRef> refs;  // parallel to ids
+  };
+  Stream& at(size_t layer, size_t head) { return streams_[layer * kv_heads_ + head]; }
+  KvBlockRef make_ref(BlockId id, size_t index) const;
+  void move_slot(const Stream& stream, size_t from, size_t to);
+  void release_from(Stream& stream, size_t first_block);
+  void seal_full_blocks(size_t from, size_t to);
+
+  std::shared_ptr<BlockPool> pool_;
+  size_t layers_ = 0;
+  size_t kv_heads_ = 0;
+  size_t length_ = 0;
+  size_t pending_ = 0;
+  std::vector<Stream> streams_;  // [layer][kv head]
+  std::vector<float> row_;       // work space of accept()
+};
+
+}  // namespace isthmus

@@ -1,0 +1,171 @@
+#include "model/step_plan.h"
+
+#include <algorithm>
+#include <string>
+
+namespace isthmus {
+
+Status StepPlan::check(const ForwardStep& step) const {
+  size_t tokens = 0;
+  for (const auto& sequence : step.sequences) tokens += sequence.tokens.size();
+  if (tokens == 0) return invalid_argument("a step without tokens");
+  if (tokens > ws_.shape().max_tokens) {
+    return invalid_argument("a step of " + std::to_string(tokens) + " tokens, the workspace holds " +
+                            std::to_string(ws_.shape().max_tokens));
+  }
+  if (step.outputs.size() > ws_.shape().max_outputs) {
+    return invalid_argument(std::to_string(step.outputs.size()) + " rows of logits, the workspace holds " +
+                            std::to_string(ws_.shape().max_outputs));
+  }
+  for (const uint32_t index : step.outputs) {
+    if (index >= tokens)
+      return invalid_argument("output " + std::to_string(index) + " is not a token of the step");
+  }
+  const bool exact_weights = model_.compute() == Compute::kF32;
+  if (exact_weights != (step.compute == Compute::kF32)) {
+    return invalid_argument("the step's arithmetic does not fit the way the weights are packed");
+  }
+  return ok_status();
+}
+
+Status StepPlan::prepare(const ForwardStep& step) {
+  ISTHMUS_RETURN_IF_ERROR(check(step));
+  ws_.tokens_.clear();
+  ws_.slots_.clear();
+  ws_.owner_.clear();
+  ws_.positions_.clear();
+  ws_.tree_bits_.clear();
+  ws_.sequences_.clear();
+  StepState& s = ws_.state_;
+  s.views_full.clear();
+  s.views_local.clear();
+  // Views point into tree_bits_, which must not move while they are filled.
+  size_t words = 0;
+  for (const auto& sequence : step.sequences) {
+    if (!sequence.parents.empty()) words += sequence.tokens.size() * ((sequence.tokens.size() + 63) / 64);
+  }
+  ws_.tree_bits_.reserve(words);
+  for (size_t i = 0; i < step.sequences.size(); ++i)
+    ISTHMUS_RETURN_IF_ERROR(add_sequence(step.sequences[i], i));
+  s.tokens = ws_.tokens_.size();
+  s.compute = step.compute;
+  s.slots = ws_.slots_;
+  s.owner = ws_.owner_;
+  s.sequences = ws_.sequences_;
+  fill_rope_rows();
+  fill_attention(step);
+  return ok_status();
+}
+
+Status StepPlan::add_sequence(const ForwardSequence& sequence, size_t index) {
+  if (sequence.kv == nullptr || sequence.tokens.empty()) {
+    return invalid_argument("sequence " + std::to_string(index) + " has no KV or no tokens");
+  }
+  if (sequence.kv->pending() != sequence.tokens.size()) {
+    return failed_precondition("sequence " + std::to_string(index) + " has room for " +
+                               std::to_string(sequence.kv->pending()) + " pending tokens, the step brings " +
+                               std::to_string(sequence.tokens.size()));
+  }
+  ws_.sequences_.push_back(sequence.kv);
+  const size_t first_token = ws_.tokens_.size();
+  ISTHMUS_RETURN_IF_ERROR(place_tokens(sequence, index));
+  fill_views(sequence, first_token);
+  return ok_status();
+}
+
+Status StepPlan::place_tokens(const ForwardSequence& sequence, size_t index) {
+  const size_t length = sequence.kv->length();
+  const size_t first = ws_.positions_.size();
+  if (!sequence.parents.empty() && sequence.parents.size() != sequence.tokens.size()) {
+    return invalid_argument("a token tree of " + std::to_string(sequence.tokens.size()) + " tokens with " +
+                            std::to_string(sequence.parents.size()) + " parents");
+  }
+  for (size_t i = 0; i < sequence.tokens.size(); ++i) {
+    const TokenId token = sequence.tokens[i];
+    if (token < 0 || static_cast<size_t>(token) >= model_.config().vocab) {
+      return invalid_argument("token " + std::to_string(token) + " is outside the vocabulary of " +
+                              std::to_string(model_.config().vocab));
+    }
+    int32_t position = static_cast<int32_t>(length + i);
+    if (!sequence.parents.empty()) {
+      const int32_t parent = sequence.parents[i];
+      if (parent < -1 || parent >= static_cast<int32_t>(i)) {
+        return invalid_argument("token " + std::to_string(i) + " of the tree names parent " +
+                                std::to_string(parent));
+      }
+      position =
+          parent < 0 ? static_cast<int32_t>(length) : ws_.positions_[first + static_cast<size_t>(parent)] + 1;
+    }
+    ws_.tokens_.push_back(token);
+    ws_.slots_.push_back(static_cast<uint32_t>(length + i));
+    ws_.owner_.push_back(static_cast<uint32_t>(index));
+    ws_.positions_.push_back(position);
+  }
+  return ok_status();
+}
+
+void StepPlan::fill_views(const ForwardSequence& sequence, size_t first_token) {
+  const size_t n = sequence.tokens.size();
+  const auto length = static_cast<uint32_t>(sequence.kv->length());
+  const size_t words = (n + 63) / 64;
+  const size_t window = model_.config().sliding_window;
+  for (size_t i = 0; i < n; ++i) {
+    const int32_t position = ws_.positions_[first_token + i];
+    QueryView view{0, length + static_cast<uint32_t>(i) + 1, position, nullptr, 0};
+    if (!sequence.parents.empty()) {
+      // Its parent's ancestors, and itself.
+      const size_t row = ws_.tree_bits_.size();
+      ws_.tree_bits_.resize(row + words, 0);
+      const int32_t parent = sequence.parents[i];
+      if (parent >= 0) {
+        const size_t from = row - (i - static_cast<size_t>(parent)) * words;
+        std::copy_n(ws_.tree_bits_.begin() + static_cast<ptrdiff_t>(from), words,
+                    ws_.tree_bits_.begin() + static_cast<ptrdiff_t>(row));
+      }
+      ws_.tree_bits_[row + i / 64] |= uint64_t{1} << (i % 64);
+      view.tree_mask = ws_.tree_bits_.data() + row;
+      view.tree_begin = length;
+    }
+    ws_.state_.views_full.push_back(view);
+    const auto seen = static_cast<size_t>(position) + 1;
+    view.first_key = window != 0 && seen > window ? static_cast<uint32_t>(seen - window) : 0;
+    ws_.state_.views_local.push_back(view);
+  }
+}
+
+void StepPlan::fill_rope_rows() {
+  StepState& s = ws_.state_;
+  s.rope = &rope_;
+  s.rope_local = rope_local_;
+  const auto fill = [&](const RopeTable& table, std::vector<float>& rows) {
+    rows.resize(s.tokens * table.row_floats());
+    for (size_t t = 0; t < s.tokens; ++t) table.row(ws_.positions_[t], rows.data() + t * table.row_floats());
+  };
+  fill(rope_, s.rope_rows);
+  if (rope_local_ != nullptr) fill(*rope_local_, s.rope_rows_local);
+}
+
+void StepPlan::fill_attention(const ForwardStep& step) {
+  StepState& s = ws_.state_;
+  const ModelConfig& config = model_.config();
+  s.streams.clear();
+  s.attention.clear();
+  // Reserved first: attention entries hold spans into `streams`.
+  s.streams.reserve(config.layers * step.sequences.size() * config.n_kv_heads);
+  for (size_t layer = 0; layer < config.layers; ++layer) {
+    const auto& views = config.is_local(layer) ? s.views_local : s.views_full;
+    size_t first = 0;
+    for (const auto& sequence : step.sequences) {
+      const size_t at = s.streams.size();
+      for (size_t head = 0; head < config.n_kv_heads; ++head) {
+        s.streams.push_back(sequence.kv->stream(layer, head));
+      }
+      const size_t n = sequence.tokens.size();
+      s.attention.push_back(
+          {first, n, {s.streams.data() + at, config.n_kv_heads}, {views.data() + first, n}});
+      first += n;
+    }
+  }
+}
+
+}  // namespace isthmus

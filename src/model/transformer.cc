@@ -1,0 +1,161 @@
+#include "model/transformer.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "model/step_plan.h"
+#include "model/workspace.h"
+#include "ops/norm.h"
+#include "tensor/quant.h"
+
+namespace isthmus {
+
+Transformer::Transformer(std::shared_ptr<const GgufFile> file, Compute compute)
+    : file_(std::move(file)), compute_(compute), binder_(*file_, compute) {}
+
+Transformer::~Transformer() = default;
+
+Result<std::unique_ptr<Transformer>> Transformer::open(std::shared_ptr<const GgufFile> file, Compute compute,
+                                                       size_t context) {
+  std::unique_ptr<Transformer> out(new Transformer(std::move(file), compute));
+  ISTHMUS_RETURN_IF_ERROR(out->bind(context));
+  return out;
+}
+
+Status Transformer::bind(size_t context) {
+  ISTHMUS_ASSIGN_OR_RETURN(const std::string_view architecture, file_->get_string("general.architecture"));
+  ISTHMUS_ASSIGN_OR_RETURN(family_, find_family(architecture));
+  ISTHMUS_RETURN_IF_ERROR(read_common_config(*file_, config_));
+  ISTHMUS_RETURN_IF_ERROR(family_->configure(*file_, config_));
+
+  const size_t positions = context == 0 ? config_.context : context;
+  ISTHMUS_ASSIGN_OR_RETURN(RopeTable rope,
+                           RopeTable::create(rope_for_context(config_, positions), positions));
+  rope_ = std::make_unique<RopeTable>(std::move(rope));
+  if (config_.sliding_window != 0) {
+    ISTHMUS_ASSIGN_OR_RETURN(RopeTable local, RopeTable::create(config_.rope_local, positions));
+    rope_local_ = std::make_unique<RopeTable>(std::move(local));
+  }
+
+  weights_.layers.resize(config_.layers);
+  for (size_t i = 0; i < config_.layers; ++i) {
+    ISTHMUS_RETURN_IF_ERROR(family_->bind_layer(config_, i, binder_, weights_.layers[i]));
+  }
+  ISTHMUS_RETURN_IF_ERROR(binder_.vector("output_norm.weight", config_.d_model, &weights_.output_norm));
+  ISTHMUS_ASSIGN_OR_RETURN(weights_.embedding, file_->tensor("token_embd.weight"));
+  if (!dtype_info(weights_.embedding->type).computable) {
+    return unsupported("tensor 'token_embd.weight' has type " +
+                       std::string(dtype_info(weights_.embedding->type).name));
+  }
+  return binder_.matrix(config_.tied_head ? "token_embd.weight" : "output.weight", config_.vocab,
+                        config_.d_model, &weights_.head);
+}
+
+MemoryPlan Transformer::plan(const RunShape& shape, size_t threads) const {
+  const uint64_t block = kv_part_bytes(shape.k_type, KvPart::kKey, config_.head_dim) +
+                         kv_part_bytes(shape.v_type, KvPart::kValue, config_.head_dim);
+  const uint64_t blocks = (shape.context + kBlockKeys - 1) / kBlockKeys;
+  return {weight_bytes(), block * blocks * config_.layers * config_.n_kv_heads,
+          Workspace::bytes(config_, shape, compute_, threads)};
+}
+
+Status Transformer::load(ThreadPool& pool, Ledger& ledger, const LoadProgress& progress,
+                         const StopPolicy& stop) {
+  ISTHMUS_ASSIGN_OR_RETURN(charge_, ledger.charge(MemoryKind::kWeights, weight_bytes()));
+  ISTHMUS_ASSIGN_OR_RETURN(arena_, binder_.load(pool, progress, stop));
+  return ok_status();
+}
+
+Result<std::shared_ptr<BlockPool>> Transformer::make_pool(const RunShape& shape, Ledger& ledger) const {
+  const size_t per_stream = (shape.context + kBlockKeys - 1) / kBlockKeys;
+  BlockPoolConfig config;
+  config.k_type = shape.k_type;
+  config.v_type = shape.v_type;
+  config.head_dim = config_.head_dim;
+  config.blocks = per_stream * config_.layers * config_.n_kv_heads;
+  return BlockPool::create(config, ledger);
+}
+
+KvSequence Transformer::make_sequence(std::shared_ptr<BlockPool> pool) const {
+  return KvSequence(std::move(pool), config_.layers, config_.n_kv_heads);
+}
+
+Status Transformer::embed(TokenId token, float* out) const {
+  if (config_.tied_head) {
+    unpack_row(weights_.head, static_cast<size_t>(token), out);
+  } else {
+    const GgufTensor& table = *weights_.embedding;
+    const auto row = row_bytes(table.type, table.cols());
+    ISTHMUS_RETURN_IF_ERROR(dequantize_row(table.type, table.data.data() + static_cast<size_t>(token) * *row,
+                                           config_.d_model, out));
+  }
+  if (config_.embedding_scale != 1.0F) {
+    float_kernels().mul_scalar(out, config_.embedding_scale, config_.d_model, out);
+  }
+  return ok_status();
+}
+
+Status Transformer::forward(const ForwardStep& step, Workspace& workspace, ThreadPool& pool) const {
+  if (pool.size() > workspace.threads()) {
+    return invalid_argument("the workspace was made for " + std::to_string(workspace.threads()) +
+                            " threads, the pool has " + std::to_string(pool.size()));
+  }
+  StepPlan plan(*this, *rope_, rope_local_.get(), workspace);
+  ISTHMUS_RETURN_IF_ERROR(plan.prepare(step));
+  pool.run([&](Worker& worker) { run(step, workspace, worker); });
+  return ok_status();
+}
+
+void Transformer::run(const ForwardStep& step, Workspace& workspace, Worker& worker) const {
+  StepState& s = workspace.state_;
+  const auto [first, last] = worker.range(s.tokens);
+  // Tokens were checked against the vocabulary and the table's type at open(): embed() cannot fail here.
+  for (size_t t = first; t < last; ++t) (void)embed(workspace.tokens_[t], s.x + t * config_.d_model);
+  worker.barrier();
+
+  const auto& mine = workspace.per_thread_[worker.index()];
+  LayerRun layer(s, worker, mine.normed, mine.acts);
+  for (size_t i = 0; i < config_.layers; ++i) {
+    layer.begin_layer(i, weights_.layers[i]);
+    family_->run_layer(layer);
+  }
+  run_outputs(step, workspace, worker);
+}
+
+void Transformer::run_outputs(const ForwardStep& step, Workspace& workspace, Worker& worker) const {
+  const size_t n = step.outputs.size();
+  if (n == 0) return;
+  const size_t d = config_.d_model;
+  const StepState& s = workspace.state_;
+  const auto [first, last] = worker.range(n);
+  for (size_t i = first; i < last; ++i) {
+    float* row = workspace.out_rows_ + i * d;
+    rms_norm_rows({s.x + step.outputs[i] * d, d, row, d, d}, 0, 1, weights_.output_norm, config_.norm_eps);
+    if (step.hidden != nullptr) std::copy(row, row + d, step.hidden + i * d);
+  }
+  if (step.logits == nullptr) return;
+  run_head(workspace.out_rows_, n, step.compute, step.logits, workspace, worker);
+}
+
+void Transformer::run_head(const float* rows, size_t n, Compute compute, float* logits, Workspace& workspace,
+                           Worker& worker) const {
+  const Activations acts(rows, config_.d_model, n, config_.d_model, compute, workspace.out_acts_);
+  const auto [first, last] = worker.range(n);
+  quantize_activations(acts, first, last);
+  worker.barrier();
+  const std::array tasks = {LinearTask{&weights_.head, logits, config_.vocab, nullptr, false}};
+  linear(tasks, acts, worker);
+}
+
+Status Transformer::head(const float* hidden, size_t n, Compute compute, float* logits, Workspace& workspace,
+                         ThreadPool& pool) const {
+  if (n > workspace.shape().max_outputs) {
+    return invalid_argument(std::to_string(n) + " rows of logits, the workspace holds " +
+                            std::to_string(workspace.shape().max_outputs));
+  }
+  pool.run([&](Worker& worker) { run_head(hidden, n, compute, logits, workspace, worker); });
+  return ok_status();
+}
+
+}  // namespace isthmus

@@ -1,0 +1,114 @@
+// A loaded model: its configuration, packed weights and the forward pass.
+//
+// A Transformer is immutable after load() and may be shared by threads; each caller of forward() brings a
+// Workspace and the KvSequences, and one ThreadPool runs one step at a time. Memory is planned before
+// anything is read: plan() says what a context of a given length will take, load() charges the ledger and
+// refuses what does not fit.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/cancel.h"
+#include "base/ledger.h"
+#include "base/status.h"
+#include "format/gguf.h"
+#include "kv/sequence.h"
+#include "model/config.h"
+#include "model/family.h"
+#include "model/weights.h"
+#include "threads/pool.h"
+
+namespace isthmus {
+
+using TokenId = int32_t;
+
+/// One sequence's share of a step: `tokens` are appended after what `kv` holds.
+struct ForwardSequence {
+  KvSequence* kv = nullptr;  // must have grow(tokens.size()) room; forward() does not commit
+  std::span<const TokenId> tokens;
+  /// For a token tree: parent[i] < i is the index of token i's parent among `tokens`, or -1 for a child of
+  /// the committed text. Empty: each token follows the one before it.
+  std::span<const int32_t> parents;
+};
+
+/// One forward step over the tokens of one or more sequences.
+struct ForwardStep {
+  std::span<const ForwardSequence> sequences;
+  Compute compute = Compute::kInt8;
+  /// Tokens (indices into the concatenation of all sequences' tokens) whose logits are wanted.
+  std::span<const uint32_t> outputs;
+  /// [outputs][vocab], or null when only hidden states are wanted.
+  float* logits = nullptr;
+  /// [outputs][d_model]: what the output head reads (after the final norm), or null.
+  float* hidden = nullptr;
+};
+
+struct MemoryPlan {
+  uint64_t weights = 0;  // packed, plus the rows of an untied embedding as they are touched in the file
+  uint64_t kv = 0;       // for the context asked for
+  uint64_t work = 0;     // buffers of a step
+  uint64_t total() const { return weights + kv + work; }
+};
+
+/// What a context costs and how steps are sized.
+struct RunShape {
+  size_t context = 0;      // tokens the KV pool holds
+  size_t max_tokens = 0;   // largest step
+  size_t max_outputs = 1;  // most logits rows of a step
+  KvType k_type = KvType::kF16;
+  KvType v_type = KvType::kF16;
+};
+
+class Workspace;
+
+class Transformer {
+ public:
+  /// Reads the metadata and checks every tensor's shape and type; reads no weights.
+  static Result<std::unique_ptr<Transformer>> open(std::shared_ptr<const GgufFile> file, Compute compute,
+                                                   size_t context);
+  ~Transformer();
+
+  const ModelConfig& config() const { return config_; }
+  Compute compute() const { return compute_; }
+  /// Bytes of the packed weights.
+  uint64_t weight_bytes() const { return binder_.planned_bytes(); }
+  MemoryPlan plan(const RunShape& shape, size_t threads) const;
+
+  /// Charges and packs the weights. Once.
+  Status load(ThreadPool& pool, Ledger& ledger, const LoadProgress& progress = {},
+              const StopPolicy& stop = {});
+  /// A pool of KV blocks that holds `shape.context` tokens of one sequence (or several that share it).
+  Result<std::shared_ptr<BlockPool>> make_pool(const RunShape& shape, Ledger& ledger) const;
+  KvSequence make_sequence(std::shared_ptr<BlockPool> pool) const;
+
+  /// Runs a step. The sequences' pending tokens get their K and V; the caller commits. kInvalidArgument for a
+  /// token outside the vocabulary, too many tokens, or parents that are no tree.
+  Status forward(const ForwardStep& step, Workspace& workspace, ThreadPool& pool) const;
+  /// logits [n][vocab] of rows hidden [n][d_model] as forward() gave them.
+  Status head(const float* hidden, size_t n, Compute compute, float* logits, Workspace& workspace,
+              ThreadPool& pool) const;
+
+ private:
+  Transformer(std::shared_ptr<const GgufFile> file, Compute compute);
+  Status bind(size_t context);
+  Status embed(TokenId token, float* out) const;
+  void run(const ForwardStep& step, Workspace& workspace, Worker& worker) const;
+  void run_outputs(const ForwardStep& step, Workspace& workspace, Worker& worker) const;
+  void run_head(const float* rows, size_t n, Compute compute, float* logits, Workspace& workspace,
+                Worker& worker) const;
+
+  std::shared_ptr<const GgufFile> file_;
+  const Compute compute_;
+  const Family* family_ = nullptr;
+  ModelConfig config_;
+  ModelWeights weights_;
+  WeightBinder binder_;
+  HugeArena arena_;
+  Charge charge_;
+  std::unique_ptr<RopeTable> rope_;
+  std::unique_ptr<RopeTable> rope_local_;
+};
+
+}  // namespace isthmus
