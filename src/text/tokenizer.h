@@ -31,7 +31,7 @@ enum class TokenKind : uint8_t {
 };
 
 enum class Specials {
-  kAsText,  // "<|im_end|>" in the text is nine ordinary characters
+  kAsText,  // "<|im_end|>" in the text is ten ordinary characters
   kParse,   // it is the token of that name
 };
 
@@ -45,7 +45,7 @@ class Tokenizer {
 
   /// Ids of `text`. `add_bos_eos` adds what the model's metadata says it wants (add_bos_token,
   /// add_eos_token). Any bytes are accepted; invalid UTF-8 is encoded byte by byte. Time is linear in the
-  /// text.
+  /// text, times the logarithm of its longest word.
   virtual std::vector<TokenId> encode(std::string_view text, Specials specials, bool add_bos_eos) const = 0;
 
   /// The bytes of one token: what it adds to the text. Control tokens give their name only when
@@ -67,6 +67,9 @@ class Tokenizer {
   virtual bool adds_eos() const = 0;
   /// Every token that ends a generation: EOS, EOT, EOM and the known end-of-turn spellings.
   virtual const std::vector<TokenId>& stop_tokens() const = 0;
+  /// Byte values that the vocabulary cannot express. encode() leaves them out, as the reference does; empty
+  /// for most models.
+  virtual const std::vector<uint8_t>& missing_bytes() const = 0;
   /// "gpt2/smollm", "llama/spm": for show and for identity keys.
   virtual std::string name() const = 0;
 };
