@@ -1,5 +1,5 @@
-// The protocol of tokenizer_tool.cc, answered by llama.cpp through its public C API. Built by oracle.py, not by
-// CMake: it needs llama.cpp's headers and library.
+// The protocol of tokenizer_tool.cc, answered by llama.cpp through its public C API. Built by oracle.py, not
+// by CMake: it needs llama.cpp's headers and library.
 #include <llama.h>
 
 #include <cstdint>
@@ -21,8 +21,8 @@ void encode(const llama_vocab* vocab, const std::vector<char>& text, uint32_t fl
   std::vector<llama_token> ids(text.size() + 8);
   int n = 0;
   for (int turn = 0; turn < 2; ++turn) {
-    n = llama_tokenize(vocab, text.data(), static_cast<int>(text.size()), ids.data(), static_cast<int>(ids.size()),
-                       (flags & 2) != 0, (flags & 1) != 0);
+    n = llama_tokenize(vocab, text.data(), static_cast<int>(text.size()), ids.data(),
+                       static_cast<int>(ids.size()), (flags & 2) != 0, (flags & 1) != 0);
     if (n >= 0) break;
     ids.resize(static_cast<size_t>(-n));
   }
@@ -33,8 +33,8 @@ void decode(const llama_vocab* vocab, const std::vector<llama_token>& ids, uint3
   std::vector<char> text(ids.size() * 16 + 64);
   int n = 0;
   for (int turn = 0; turn < 2; ++turn) {
-    n = llama_detokenize(vocab, ids.data(), static_cast<int>(ids.size()), text.data(), static_cast<int>(text.size()),
-                         false, (flags & 1) != 0);
+    n = llama_detokenize(vocab, ids.data(), static_cast<int>(ids.size()), text.data(),
+                         static_cast<int>(text.size()), false, (flags & 1) != 0);
     if (n >= 0) break;
     text.resize(static_cast<size_t>(-n));
   }

@@ -1,8 +1,9 @@
 // Encodes and decodes for the oracle script: the same line protocol as llama_tool.cc, answered by Isthmus.
 //
 // Usage: tokenizer_tool MODEL. Requests on stdin, all integers little-endian 32 bits: 'e' flags length bytes
-// (flags: 1 parse special tokens, 2 add BOS and EOS), answered by a count and the ids; 'd' flags count ids (flags:
-// 1 show special tokens), answered by a length and the bytes; 's', answered by the stop tokens like 'e'.
+// (flags: 1 parse special tokens, 2 add BOS and EOS), answered by a count and the ids; 'd' flags count ids
+// (flags: 1 show special tokens), answered by a length and the bytes; 's', answered by the stop tokens like
+// 'e'.
 #include <cstdio>
 #include <iostream>
 
