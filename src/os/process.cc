@@ -102,7 +102,7 @@ struct SpawnSetup {
     ::posix_spawn_file_actions_destroy(&actions);
   }
 
-  int prepare(int out, int err) {
+  int prepare(int out, int err, const std::string& folder) {
     sigset_t none;
     sigset_t defaults;
     ::sigemptyset(&none);
@@ -117,6 +117,8 @@ struct SpawnSetup {
     if (error == 0) error = ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     if (error == 0) error = ::posix_spawn_file_actions_adddup2(&actions, out, 1);
     if (error == 0) error = ::posix_spawn_file_actions_adddup2(&actions, err, 2);
+    if (error == 0 && !folder.empty())
+      error = ::posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
     if (error == 0) error = ::posix_spawn_file_actions_addclosefrom_np(&actions, 3);
     return error;
   }
@@ -127,7 +129,7 @@ Result<pid_t> spawn(const ProcessSpec& spec, const OutputPipe& out, const Output
   std::vector<std::string> arguments = spec.argv;
   std::vector<std::string> environment = merged_environment(spec);
   pid_t pid = -1;
-  int error = setup.prepare(out.writer(), err.writer());
+  int error = setup.prepare(out.writer(), err.writer(), spec.folder);
   if (error == 0) {
     error = ::posix_spawnp(&pid, arguments[0].c_str(), &setup.actions, &setup.attributes,
                            pointers(arguments).data(), pointers(environment).data());

@@ -19,6 +19,7 @@ namespace isthmus {
 struct ProcessSpec {
   std::vector<std::string> argv;                         // argv[0] is looked up on PATH unless it has a '/'
   std::vector<std::pair<std::string, std::string>> env;  // added to, or replacing, our own environment
+  std::string folder;                                    // where it runs; empty: here
   size_t max_output = 65536;  // bytes kept of each stream; of more, the end is kept
   StopPolicy stop;            // checked every `poll`
   std::chrono::milliseconds poll{100};
