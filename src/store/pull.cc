@@ -164,7 +164,8 @@ Status Puller::ask_licence() {
   if (options_.show_licence) options_.show_licence(plan_.licence);
   if (!plan_.licence.must_accept || options_.accept_licence) return ok_status();
   if (options_.ask_licence && options_.ask_licence(plan_.licence)) return ok_status();
-  return failed_precondition("'" + plan_.name + "' comes under terms that you have to accept first: " +
+  return failed_precondition("'" + plan_.name +
+                             "' comes under terms that you have to accept first (--accept-licence): " +
                              plan_.licence.name + ", " + plan_.licence.url);
 }
 

@@ -1,0 +1,93 @@
+// isthmus list: the models on this machine, or those of the catalogue.
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "apps/isthmus/command.h"
+#include "apps/isthmus/models.h"
+#include "apps/isthmus/output.h"
+
+namespace isthmus::cli {
+namespace {
+
+struct Options {
+  StoreFlags store;
+  bool catalogue = false;
+};
+
+Status list_catalogue(const Context& context) {
+  ISTHMUS_ASSIGN_OR_RETURN(const Catalogue catalogue, load_catalogue());
+  Table table({"NAME", "SIZE", "ARCHITECTURE", "LICENCE", "TITLE"});
+  table.align_right({1});
+  nlohmann::ordered_json models = nlohmann::ordered_json::array();
+  for (const CatalogueEntry& entry : catalogue.entries()) {
+    table.add({entry.name, human_bytes(entry.size), printable(entry.architecture),
+               printable(entry.licence.id), printable(entry.title)});
+    nlohmann::ordered_json sources = nlohmann::ordered_json::array();
+    for (const ModelSource& source : entry.sources) sources.push_back(source.text);
+    models.push_back({{"name", entry.name},
+                      {"aliases", entry.aliases},
+                      {"title", entry.title},
+                      {"architecture", entry.architecture},
+                      {"bytes", entry.size},
+                      {"sha256", entry.sha256},
+                      {"licence", {{"id", entry.licence.id}, {"url", entry.licence.url}}},
+                      {"sources", sources}});
+  }
+  context.json ? print_json({{"models", models}}) : table.print();
+  return ok_status();
+}
+
+Status list_store(const Options& options, const Context& context) {
+  ISTHMUS_ASSIGN_OR_RETURN(const ModelStore store, open_store(options.store));
+  ISTHMUS_ASSIGN_OR_RETURN(const std::vector<StoredModel> models, store.list());
+  Table table({"NAME", "SIZE", "LICENCE", "PULLED", "STATE"});
+  table.align_right({1});
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const StoredModel& model : models) {
+    const Manifest& manifest = model.manifest;
+    const std::string state = model.state.ok() ? "ready" : printable(model.state.to_string());
+    table.add({manifest.name, human_bytes(manifest.size), printable(manifest.licence.id),
+               printable(manifest.pulled_at), state});
+    out.push_back({{"name", manifest.name},
+                   {"path", model.path},
+                   {"bytes", manifest.size},
+                   {"sha256", manifest.sha256},
+                   {"source", manifest.source},
+                   {"licence", {{"id", manifest.licence.id}, {"url", manifest.licence.url}}},
+                   {"pulled_at", manifest.pulled_at},
+                   {"state", std::string(code_name(model.state.code()))}});
+  }
+  if (context.json) {
+    print_json({{"folder", store.path()}, {"models", out}});
+  } else if (models.empty()) {
+    fmt::print(stderr, "No models in {}; `isthmus list --catalogue` shows what can be pulled.\n",
+               store.path());
+  } else {
+    table.print();
+  }
+  return ok_status();
+}
+
+Action set_up(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_flag("--catalogue,--catalog", options->catalogue, "List what can be pulled by name instead");
+  add_store_flags(app, options->store);
+  return [options](const Context& context) {
+    return options->catalogue ? list_catalogue(context) : list_store(*options, context);
+  };
+}
+
+}  // namespace
+
+Command list_command() {
+  return {.name = "list",
+          .group = Group::kModels,
+          .summary = "List the models on this machine",
+          .json = true,
+          .aliases = {"ls"},
+          .description = "",
+          .setup = set_up};
+}
+
+}  // namespace isthmus::cli
