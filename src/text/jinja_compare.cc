@@ -53,7 +53,7 @@ bool less_numbers(const Value& a, const Value& b) {
 
 std::string object_name(const Value& value) {
   if (value.is(Kind::kNone)) return "None";
-  return "'" + std::string(type_name(value)) + " object'";
+  return cat("'", type_name(value), " object'");
 }
 
 constexpr std::array kStringMethods = {
@@ -392,18 +392,18 @@ std::string hash_key(Budget& budget, const Value& value) {
   switch (value.kind()) {
     case Kind::kString:
       budget.charge_bytes(value.str().size());
-      return "s" + value.str();
+      return cat("s", value.str());
     case Kind::kNone:
       return "N";
     case Kind::kUndefined:
       return "U";
     case Kind::kBool:
     case Kind::kInt:
-      return "n" + std::to_string(value.as_int());
+      return cat("n", std::to_string(value.as_int()));
     case Kind::kFloat: {
       const double d = value.as_double();
-      if (d == std::floor(d) && std::fabs(d) < 9.0e18) return "n" + std::to_string(static_cast<int64_t>(d));
-      return "f" + float_repr(d);
+      if (d == std::floor(d) && std::fabs(d) < 9.0e18) return cat("n", std::to_string(static_cast<int64_t>(d)));
+      return cat("f", float_repr(d));
     }
     case Kind::kTuple: {
       std::string out = "t";
@@ -420,7 +420,7 @@ std::string hash_key(Budget& budget, const Value& value) {
       fail_value("unhashable type: '" + std::string(type_name(value)) + "'");
     default: {
       const auto address = reinterpret_cast<uintptr_t>(value.identity());
-      return "p" + std::to_string(address);
+      return cat("p", std::to_string(address));
     }
   }
 }

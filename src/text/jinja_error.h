@@ -7,11 +7,20 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
 
 namespace isthmus::jinja {
+
+/// The parts as one string.
+template <class... Parts>
+std::string cat(const Parts&... parts) {
+  std::string out;
+  (out.append(std::string_view(parts)), ...);
+  return out;
+}
 
 /// Byte offset into the (newline-normalised) template source; turned into line and column when reported.
 using Offset = uint32_t;

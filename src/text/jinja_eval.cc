@@ -58,7 +58,7 @@ Value Interp::lookup(NameId name) {
     callable->name = text;
     outer = Value::of(std::move(callable));
   } else {
-    outer = Value::undefined("'" + text + "' is undefined");
+    outer = Value::undefined(cat("'", text, "' is undefined"));
   }
   return *outer;
 }

@@ -138,7 +138,7 @@ std::string place(Interp& in, const std::string& head, const std::string& body, 
   std::string fill = spec.fill;
   if (spec.zero && align == '\0') {
     align = default_align == '<' ? '<' : '=';
-    fill = "0";
+    fill.assign(1, '0');
   }
   if (align == '\0') align = default_align;
   const auto width = spec.width - static_cast<int64_t>(count_chars(head));
@@ -428,7 +428,7 @@ class PercentFormatter {
     }
     // Zero padding counts only for numbers that are not aligned to the left.
     if (spec.align == '>') spec.align = spec.zero ? '=' : '>';
-    if (spec.align == '=') spec.fill = "0";
+    if (spec.align == '=') spec.fill.assign(1, '0');
     if (is_one_of(type, "eEfFgG")) {
       spec.type = type;
       return format_number(in_, value, spec);

@@ -88,7 +88,7 @@ Value strftime_now(Interp& in, const Args& args) {
   const auto bound = bind(args, "strftime_now", {"format"}, 1);
   if (!bound[0]->is_string()) fail_value("strftime() argument 1 must be str");
   // A letter in front keeps an empty result apart from one that does not fit.
-  const std::string format = "x" + bound[0]->str();
+  const std::string format = cat("x", bound[0]->str());
   if (format.find('\0') != std::string::npos) fail_value("embedded null character in a time format");
   const auto now = static_cast<std::time_t>(in.now());
   std::tm parts{};

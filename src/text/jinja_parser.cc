@@ -404,7 +404,7 @@ void Parser::parse_call_args(CallArgs& args) {
 
 std::string Parser::parse_dotted_name() {
   std::string name = expect_name();
-  while (skip_op(".")) name += "." + expect_name();
+  while (skip_op(".")) name.append(".").append(expect_name());
   return name;
 }
 

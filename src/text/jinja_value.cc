@@ -145,7 +145,7 @@ const Value* DictData::find(Budget& budget, const Value& key) const {
 
 const Value* DictData::find(std::string_view key) const {
   if (entries.size() > kSmall) {
-    const auto it = index.find("s" + std::string(key));
+    const auto it = index.find(cat("s", key));
     return it == index.end() ? nullptr : &entries[it->second].second;
   }
   for (const auto& [k, v] : entries) {
