@@ -5,8 +5,15 @@ namespace isthmus {
 const LinearKernels& linear_kernels_for(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)
+    case Isa::kAvx2:
+      return kernels::avx2_linear();
     case Isa::kAvx512Vnni:
       return kernels::avx512_linear();
+#elif defined(__aarch64__)
+    case Isa::kNeon:
+      return kernels::neon_linear();
+    case Isa::kNeonDot:
+      return kernels::neon_dot_linear();
 #endif
     default:
       return kernels::scalar_linear();

@@ -14,7 +14,7 @@ namespace {
 struct Avx512Vec {
   static constexpr int kLanes = 16;
   static constexpr int kParts = 1;
-  static constexpr bool kTokensSingly = false;
+  static constexpr int kTokensAtOnce = 8;
   using Floats = __m512;
   using Codes = __m512i;
 

@@ -155,12 +155,14 @@ void dot_units(const std::byte* w, size_t units, const std::byte* x, size_t x_st
   }
 }
 
-/// dot_units() token by token: less code, for a set that gains nothing from reusing codes in registers.
+/// dot_units() for N tokens, V::kTokensAtOnce at a time: more would not fit the set's registers.
 template <class V, PanelLayout L, Compute C, int N>
-void dot_units_singly(const std::byte* w, size_t units, const std::byte* x, size_t x_stride, float* acc,
-                      size_t prefetch) {
-  for (size_t t = 0; t < N; ++t) {
-    dot_units<V, L, C, 1>(w, units, x + t * RecordOf<V, C>::kSize, x_stride, acc + t * kPanelRows, prefetch);
+void dot_units_in_parts(const std::byte* w, size_t units, const std::byte* x, size_t x_stride, float* acc,
+                        size_t prefetch) {
+  static_assert(N % V::kTokensAtOnce == 0);
+  for (size_t t = 0; t < N; t += V::kTokensAtOnce) {
+    dot_units<V, L, C, V::kTokensAtOnce>(w, units, x + t * RecordOf<V, C>::kSize, x_stride,
+                                         acc + t * kPanelRows, t == 0 ? prefetch : 0);
   }
 }
 

@@ -9,8 +9,8 @@ namespace {
 
 template <class V, PanelLayout L, Compute C, int N>
 constexpr DotKernel dot_kernel() {
-  if constexpr (V::kTokensSingly) {
-    return dot_units_singly<V, L, C, N>;
+  if constexpr (N > V::kTokensAtOnce) {
+    return dot_units_in_parts<V, L, C, N>;
   } else {
     return dot_units<V, L, C, N>;
   }

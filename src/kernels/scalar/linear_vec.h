@@ -16,7 +16,7 @@ namespace {
 struct ScalarVec {
   static constexpr int kLanes = 1;
   static constexpr int kParts = 16;
-  static constexpr bool kTokensSingly = true;
+  static constexpr int kTokensAtOnce = 1;
   using Floats = float;
   using Codes = uint32_t;  // 4 codes, the first in the lowest byte
 

@@ -1,0 +1,20 @@
+#include "kernels/generic/linear_table.h"
+#include "kernels/neon/linear_vec.h"
+
+namespace isthmus::kernels {
+
+void neon_dot_super_formats(LinearKernels& table);
+
+const LinearKernels& neon_dot_linear() {
+  static const LinearKernels table = [] {
+    LinearKernels t{};
+    t.isa = Isa::kNeonDot;
+    fill_simple_formats<NeonVec>(t);
+    neon_dot_super_formats(t);
+    fill_rest<NeonVec>(t);
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace isthmus::kernels

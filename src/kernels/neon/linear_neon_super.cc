@@ -1,0 +1,9 @@
+#include "kernels/generic/linear_table.h"
+#include "kernels/neon/linear_vec.h"
+
+namespace isthmus::kernels {
+
+void neon_super_formats(LinearKernels& table);
+void neon_super_formats(LinearKernels& table) { fill_super_formats<NeonVec>(table); }
+
+}  // namespace isthmus::kernels
