@@ -1,0 +1,115 @@
+// Speed of the matrix kernels by weight type: GB/s of packed weights for one token, GMAC/s for many.
+//
+//   linear_bench --benchmark_filter='Gemv|Gemm' [--benchmark_min_time=0.2]
+//
+// Names: Gemv/<type>/<compute bits>/<rows>x<cols>/threads:<n>. Weights of the Gemv cases are larger than the
+// caches.
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/linear.h"
+#include "ops/linear_streams.h"
+#include "os/mmap.h"
+
+namespace isthmus {
+namespace {
+
+constexpr DType kTypes[] = {DType::kQ4_0,  DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,
+                            DType::kQ8_0,  DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,
+                            DType::kQ5_K,  DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,
+                            DType::kMXFP4, DType::kF32,  DType::kF16,    DType::kBF16};
+
+struct Weights {
+  Weights(DType type, size_t rows, size_t cols, Compute compute)
+      : bytes(packed_bytes(type, rows, cols, compute).value()),
+        arena(HugeArena::allocate(bytes).value()) {
+    std::mt19937 rng(1);
+    const size_t unit = row_bytes(type, cols).value() * kPanelRows;
+    std::vector<std::byte> rows16(unit);
+    for (auto& b : rows16) b = static_cast<std::byte>(rng() % 60);  // small scales, no NaN
+    for (size_t panel = 0; panel < panel_count(rows); ++panel) {
+      if (!pack_panels(type, rows16.data(), rows, cols, compute, panel, panel + 1, arena.data()).ok())
+        std::abort();
+    }
+    matrix = {pack_format(type, compute).value(), rows, cols, arena.data()};
+  }
+  size_t bytes;
+  HugeArena arena;
+  PackedMatrix matrix{};
+};
+
+void run(benchmark::State& state, DType type, Compute compute, size_t rows, size_t cols, size_t tokens,
+         size_t threads) {
+  const Weights weights(type, rows, cols, compute);
+  ThreadPool pool(threads);
+  std::vector<float> x(tokens * cols);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17) - 8.0f;
+  std::vector<float> y(tokens * rows);
+  auto memory = HugeArena::allocate(Activations::bytes(tokens, cols, compute) + 64).value();
+  const Activations acts(x.data(), cols, tokens, cols, compute, memory.data());
+  quantize_activations(acts, 0, tokens);
+  const LinearTask task{&weights.matrix, y.data(), rows};
+  for (auto _ : state) {
+    pool.run([&](Worker& worker) { linear({&task, 1}, acts, worker); });
+    benchmark::DoNotOptimize(y.data());
+  }
+  const auto count = static_cast<double>(state.iterations());
+  state.counters["GB/s"] =
+      benchmark::Counter(count * static_cast<double>(weights.bytes) * 1e-9, benchmark::Counter::kIsRate);
+  state.counters["GMAC/s"] = benchmark::Counter(count * static_cast<double>(rows * cols * tokens) * 1e-9,
+                                                benchmark::Counter::kIsRate);
+}
+
+void quantise(benchmark::State& state, Compute compute) {
+  const size_t cols = 1536;
+  const std::vector<float> x(cols, 0.5f);
+  auto memory = HugeArena::allocate(Activations::bytes(1, cols, compute)).value();
+  const Activations acts(x.data(), cols, 1, cols, compute, memory.data());
+  for (auto _ : state) quantize_activations(acts, 0, 1);
+  state.counters["values/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations() * cols), benchmark::Counter::kIsRate);
+}
+
+void add_all() {
+  for (const size_t threads : {1, 2}) {
+    for (const DType type : kTypes) {
+      for (const Compute compute : {Compute::kInt16, Compute::kInt8}) {
+        const std::string tail = std::string(dtype_info(type).name) + "/" +
+                                 (compute == Compute::kInt16 ? "16" : "8") + "/t" + std::to_string(threads);
+        benchmark::RegisterBenchmark(("Gemv/" + tail).c_str(), [=](benchmark::State& state) {
+          run(state, type, compute, 65536, 1536, 1, threads);
+        })->UseRealTime();
+        for (const size_t tokens : {4, 32, 512}) {
+          benchmark::RegisterBenchmark(
+              ("Gemm/" + tail + "/n" + std::to_string(tokens)).c_str(),
+              [=](benchmark::State& state) { run(state, type, compute, 1536, 1536, tokens, threads); })
+              ->UseRealTime();
+        }
+      }
+    }
+  }
+  benchmark::RegisterBenchmark("Quantise/16", [](benchmark::State& s) { quantise(s, Compute::kInt16); });
+  benchmark::RegisterBenchmark("Quantise/8", [](benchmark::State& s) { quantise(s, Compute::kInt8); });
+}
+
+}  // namespace
+}  // namespace isthmus
+
+int main(int argc, char** argv) {
+  isthmus::add_all();
+  benchmark::Initialize(&argc, argv);
+  {
+    isthmus::ThreadPool pool(1);
+    const auto plan = isthmus::measure_streams(pool);
+    if (plan.ok()) isthmus::set_stream_plan(plan.value());
+    benchmark::AddCustomContext("streams", std::to_string(isthmus::stream_plan().panels));
+    benchmark::AddCustomContext("prefetch", std::to_string(isthmus::stream_plan().prefetch_bytes));
+  }
+  benchmark::RunSpecifiedBenchmarks();
+}
