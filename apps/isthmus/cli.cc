@@ -84,7 +84,6 @@ std::vector<std::string> verb_names(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
     if (command->get_group().empty()) continue;
     names.push_back(command->get_name());
-    for (const std::string& alias : command->get_aliases()) names.push_back(alias);
   }
   return names;
 }

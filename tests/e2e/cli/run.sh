@@ -1,0 +1,89 @@
+#!/bin/bash
+# The frame of the command line from outside: help, suggestions, exit codes, JSON errors, completion scripts in their own
+# shells, manual pages, documentation pages that name every option.
+set -uo pipefail
+here=$(dirname "$(realpath "$0")")
+repo=$(realpath "$here/../../..")
+# shellcheck source=tests/e2e/lib.sh
+source "$here/../lib.sh"
+models=${ISTHMUS_TEST_MODELS:?names the folder of smollm2.gguf, gemma3.gguf and qwen05.gguf}
+export ISTHMUS_MODELS=$scratch/models
+mkdir "$ISTHMUS_MODELS"
+
+is_json() { python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$scratch/out"; }
+
+run_program
+expect "no arguments" 0 "^Usage: isthmus"
+run_program --version
+expect "version" 0 "^isthmus [0-9]+\.[0-9]+\.[0-9]+$"
+run_program tokenzie
+expect "mistyped verb" 2 "" "did you mean 'tokenize'\?"
+run_program pull --acept-licence smollm2:135m
+expect "mistyped flag" 2 "" "did you mean '--accept-licence'"
+run_program tokenize smollm:135m x
+expect "mistyped model" 3 "" "did you mean 'smollm2:135m'"
+run_program tokenize smollm2:135m x
+expect "model that is not here" 3 "" "isthmus pull smollm2:135m"
+run_program tokenize "$scratch/none.gguf" x --json
+expect "missing file" 3 '"code": "not_found"' "none\.gguf"
+check "JSON error is a document" is_json
+printf 'not a model' >"$scratch/bad.gguf"
+run_program tokenize "$scratch/bad.gguf" x
+expect "corrupt file" 4 "" "bad\.gguf"
+
+run_program tokenize "$models/smollm2.gguf" "Hello, world" --ids
+expect "ids" 0 "^19556 28 905$"
+run_program tokenize "$models/smollm2.gguf" --decode "19556 28 905"
+expect "ids back to text" 0 "^Hello, world$"
+run_program tokenize "$models/smollm2.gguf" --decode "19556 99999999"
+expect "id outside the vocabulary" 2 "" "99999999 is outside"
+run_program tokenize "$models/smollm2.gguf" --decode "12x"
+expect "id that is no number" 2 "" "'12x' is not a token id"
+run_program tokenize "$models/smollm2.gguf" "<|im_end|>" --count
+expect "special tokens are text by default" 0 "^[0-9]{1,2}$"
+run_program tokenize "$models/smollm2.gguf" "<|im_end|>" --special --json
+expect "special tokens on demand" 0 '"count": 1'
+check "tokens as a document" is_json
+printf 'from a file' >"$scratch/text"
+run_program tokenize "$models/smollm2.gguf" --file "$scratch/text" --count
+expect "text of a file" 0 "^3$"
+run_program tokenize "$models/smollm2.gguf" x --file "$scratch/text"
+expect "text twice" 2 "" "not both"
+
+code=0
+"$program" version >/dev/full 2>"$scratch/err" || code=$?
+: >"$scratch/out"
+expect "full output device" 1 "" "cannot write to standard output"
+
+"$program" completion bash >"$scratch/bash"
+check "bash completion parses" bash -n "$scratch/bash"
+cat >"$scratch/ask.bash" <<'SCRIPT'
+source "$1"
+shift
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+_isthmus
+printf '%s\n' "${COMPREPLY[@]}"
+SCRIPT
+check "bash completes a verb" grep -qx tokenize <(bash "$scratch/ask.bash" "$scratch/bash" isthmus tok)
+check "bash completes a flag" grep -qx -- --special <(bash "$scratch/ask.bash" "$scratch/bash" isthmus tokenize --sp)
+"$program" completion zsh >"$scratch/zsh"
+check "zsh completion parses" zsh -n "$scratch/zsh"
+run_program completion csh
+expect "unknown shell" 2 "" "bash, zsh or fish"
+
+"$program" man --dir "$scratch/man"
+for page in "$scratch"/man/*.1; do
+  LC_ALL=C.UTF-8 MANROFFSEQ='' MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" >/dev/null 2>"$scratch/warnings"
+  check "manual page $(basename "$page") has no warnings" test ! -s "$scratch/warnings"
+done
+
+# Every long option of every command is named on its page.
+for page in "$scratch"/man/isthmus-*.1; do
+  verb=$(basename "$page" .1 | sed 's/^isthmus-//; s/-.*//')
+  while read -r flag; do
+    check "docs/commands/$verb.md names $flag" grep -qF -- "$flag" "$repo/docs/commands/$verb.md"
+  done < <(sed 's/\\-/-/g' "$page" | grep -oE '^\\fB.*' | grep -oE -- '--[a-z][a-z0-9-]*' | grep -vxE -- '--help|--json')
+done
+
+finish
