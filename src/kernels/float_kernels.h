@@ -10,9 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/isa.h"
-
 namespace isthmus {
+
+enum class Isa;  // kernels/isa.h, not included here: instruction set files must stay free of library code
 
 /// The gate function of a gated feed-forward layer: y = act(gate) * up.
 enum class Gate : uint8_t {
@@ -48,19 +48,21 @@ struct FloatKernels {
   /// Index of the largest value, the lowest index on ties; NaN elements are passed over; 0 when there is
   /// none.
   size_t (*argmax)(const float* x, size_t n);
+  /// The first index in [begin, n) whose value is greater than the threshold; n when there is none.
+  size_t (*find_greater)(const float* x, size_t begin, size_t n, float threshold);
   /// sum of x[i], 16 float64 lanes.
   double (*sum)(const float* x, size_t n);
   /// sum of exp(x[i] - shift): the exponentials in float32, the sum in 16 float64 lanes.
   double (*sum_exp)(const float* x, size_t n, float shift);
   /// out[i] = exp((x[i] - shift) * scale); returns the sum as sum_exp does.
   double (*exp_shifted)(const float* x, size_t n, float shift, float scale, float* out);
-  /// out[i] = x[i] - (max + log(sum exp(x - max))). n >= 1.
-  void (*log_softmax)(const float* x, size_t n, float* out);
+  /// out[i] = x[i] - shift: with shift = max + log(sum_exp) this is log soft-max.
+  void (*subtract)(const float* x, float shift, size_t n, float* out);
   /// sum of a[i] * b[i]: 16 float32 lanes with fma.
   float (*dot)(const float* a, const float* b, size_t n);
 
   /// Rotates `dims` values in place, pairs (x[i], x[i + dims/2]), by the angles whose cosines and sines are
-  /// c[dims/2], s[dims/2]: a' = fma(a, c, -(b s)), b' = fma(b, c, a s).
+  /// c[dims/2], s[dims/2]: a' = a c - b s, b' = b c + a s.
   void (*rotate_half)(float* x, const float* c, const float* s, size_t dims);
   /// The same for pairs (x[2i], x[2i + 1]).
   void (*rotate_interleaved)(float* x, const float* c, const float* s, size_t dims);

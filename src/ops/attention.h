@@ -75,10 +75,20 @@ struct AttentionArgs {
   /// Null: every block is kAbsolute and the rows of q come rotated. Not null: blocks may have any encoding
   /// (mixed, too) and the rows of q come **unrotated**: attention rotates them as each block needs.
   const RopeTable* rope;
+  /// Null: the kernels of the active instruction set. Tests name others; results do not differ.
+  const AttentionKernels* kernels = nullptr;
 };
 
-/// Bytes of scratch, 64-byte aligned, for attention() with these arguments on `threads` threads.
+/// Bytes of scratch, 64-byte aligned, for attention() with these arguments on `threads` (at most 1008)
+/// threads.
 size_t attention_scratch_bytes(const AttentionArgs& args, size_t threads);
+
+struct AttentionHeads {
+  size_t n_heads, n_kv_heads, head_dim;
+};
+/// What is enough for every call of this geometry with at most `tokens` tokens in a sequence and `keys` keys
+/// in a stream: for planning memory ahead.
+size_t attention_scratch_bytes(const AttentionHeads& heads, size_t tokens, size_t keys, size_t threads);
 /// Bytes at the start of the scratch that hold counters. They must be zero before the first call that uses
 /// this scratch (zero them when it is allocated); every call leaves them zero.
 size_t attention_counter_bytes();

@@ -10,9 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/isa.h"
-
 namespace isthmus {
+
+enum class Isa;  // kernels/isa.h
 
 /// How the K or V part of a block is stored. Values are stable: they are written in KV files.
 enum class KvType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2 };
@@ -28,13 +28,14 @@ struct AttentionKernels {
   size_t max_rows;  // rows that share one load of K or V; more rows are done in several passes
 
   /// scores[r * lds + j] = sum over d of q[r * ldq + d] * k[d][j], j in [0, 32). `k` is a stored K part
-  /// [head_dim][32], 64-byte aligned.
+  /// [head_dim][32], 64-byte aligned. `next` is
+  /// null or the part that will be read after this one: it is prefetched at the same pace.
   void (*scores[kKvTypes])(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim,
-                           float* out, size_t lds);
+                           float* out, size_t lds, const void* next);
   /// acc[r * lda + d] = fma over j in [0, keys) of p[r * ldp + j] * v[j][d], d in [0, dim); dim is a multiple
   /// of 16; `v` is a stored V part [32][dim].
   void (*weighted_sum[kKvTypes])(const void* v, const float* p, size_t ldp, size_t rows, size_t keys,
-                                 size_t dim, float* acc, size_t lda);
+                                 size_t dim, float* acc, size_t lda, const void* next);
   /// `n` stored values (a multiple of 16) to float32, exact.
   void (*expand[kKvTypes])(const void* part, size_t n, float* out);
 

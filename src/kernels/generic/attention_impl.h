@@ -1,0 +1,278 @@
+// The attention kernels, written once over Vec16. Include after one vec16_*.h; make_attention_kernels() is
+// the table. Everything is in an unnamed namespace and uses no library function: this is compiled with each
+// set's flags.
+//
+// Tiles: `Rows` rows by `Vecs` vectors of accumulators, sized to the register file. The tile never changes a
+// result: each accumulator lane is one fma chain in a fixed order.
+#pragma once
+
+#include "kernels/generic/attention_kernels.h"
+#include "kernels/generic/float_math.h"
+
+namespace isthmus {
+namespace {
+
+constexpr size_t kVecsPerBlock = kBlockKeys / 16;
+constexpr float kMinusInfinity = -__builtin_inff();
+
+/// How a stored element type is loaded, per KvType.
+struct LoadF32 {
+  using Value = float;
+  static ISTHMUS_INLINE Vec16 load(const float* p) { return Vec16::load(p); }
+};
+struct LoadF16 {
+  using Value = uint16_t;
+  static ISTHMUS_INLINE Vec16 load(const uint16_t* p) { return Vec16::load_f16(p); }
+};
+struct LoadBf16 {
+  using Value = uint16_t;
+  static ISTHMUS_INLINE Vec16 load(const uint16_t* p) { return Vec16::load_bf16(p); }
+};
+
+constexpr size_t kLine = 64;
+template <size_t Bytes>
+ISTHMUS_INLINE void prefetch_bytes(const char* p) {
+#pragma GCC unroll 4
+  for (size_t i = 0; i < Bytes; i += kLine) prefetch(p + i);
+}
+
+/// What the tiles of one call share.
+template <class Value>
+struct ScoreCall {
+  const Value* k;
+  const float* q;
+  size_t ldq;
+  size_t head_dim;
+  float* out;
+  size_t lds;
+  const char* next;
+};
+
+template <class L, size_t Rows, size_t Vecs>
+ISTHMUS_INLINE void score_tile(const ScoreCall<typename L::Value>& call, size_t first_vec) {
+  Vec16 acc[Rows][Vecs];
+#pragma GCC unroll 8
+  for (size_t r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (size_t v = 0; v < Vecs; ++v) acc[r][v] = Vec16::zero();
+  }
+  const auto* k = call.k + first_vec * 16;
+  for (size_t d = 0; d < call.head_dim; ++d, k += kBlockKeys) {
+    if (call.next != nullptr && first_vec == 0) {
+      prefetch_bytes<kBlockKeys * sizeof(typename L::Value)>(call.next +
+                                                             d * kBlockKeys * sizeof(typename L::Value));
+    }
+    Vec16 key[Vecs];
+#pragma GCC unroll 8
+    for (size_t v = 0; v < Vecs; ++v) key[v] = L::load(k + 16 * v);
+#pragma GCC unroll 8
+    for (size_t r = 0; r < Rows; ++r) {
+      const Vec16 query = Vec16::set1(call.q[r * call.ldq + d]);
+#pragma GCC unroll 8
+      for (size_t v = 0; v < Vecs; ++v) acc[r][v] = fma(query, key[v], acc[r][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (size_t r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (size_t v = 0; v < Vecs; ++v) acc[r][v].store(call.out + r * call.lds + 16 * (first_vec + v));
+  }
+}
+
+constexpr size_t at_least_one(size_t n) { return n == 0 ? 1 : n; }
+constexpr size_t at_most(size_t n, size_t limit) { return n < limit ? n : limit; }
+
+template <class L, size_t Rows>
+void score_rows(const ScoreCall<typename L::Value>& call) {
+  constexpr size_t kVecs = at_most(at_least_one(kVec16Accumulators / Rows), kVecsPerBlock);
+  for (size_t v = 0; v < kVecsPerBlock; v += kVecs) score_tile<L, Rows, kVecs>(call, v);
+}
+
+/// Calls f with std::integral_constant-like Tag<n> for the n in [1, Max] that equals `rows`.
+template <size_t N>
+struct Tag {
+  static constexpr size_t kValue = N;
+};
+template <size_t Max, class F>
+ISTHMUS_INLINE void with_rows(size_t rows, F f) {
+  if constexpr (Max > 1) {
+    if (rows < Max) return with_rows<Max - 1>(rows, f);
+  }
+  f(Tag<Max>{});
+}
+
+template <class L>
+void scores(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim, float* out, size_t lds,
+            const void* next) {
+  using Value = typename L::Value;
+  for (size_t r = 0; r < rows; r += kVec16Rows) {
+    const ScoreCall<Value> call = {static_cast<const Value*>(k),
+                                   q + r * ldq,
+                                   ldq,
+                                   head_dim,
+                                   out + r * lds,
+                                   lds,
+                                   r == 0 ? static_cast<const char*>(next) : nullptr};
+    with_rows<kVec16Rows>(rows - r, [&](auto tag) { score_rows<L, decltype(tag)::kValue>(call); });
+  }
+}
+
+template <class Value>
+struct SumCall {
+  const Value* v;
+  const float* p;
+  size_t ldp;
+  size_t keys;
+  size_t dim;
+  float* acc;
+  size_t lda;
+  const char* next;
+};
+
+template <class L, size_t Rows, size_t Vecs>
+ISTHMUS_INLINE void sum_tile(const SumCall<typename L::Value>& call, size_t d) {
+  Vec16 acc[Rows][Vecs];
+#pragma GCC unroll 8
+  for (size_t r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (size_t i = 0; i < Vecs; ++i) acc[r][i] = Vec16::load(call.acc + r * call.lda + d + 16 * i);
+  }
+  const auto* v = call.v + d;
+  for (size_t j = 0; j < call.keys; ++j, v += call.dim) {
+    if (call.next != nullptr && d == 0) {
+      const size_t row_bytes = call.dim * sizeof(typename L::Value);
+      for (size_t i = 0; i < row_bytes; i += kLine) prefetch(call.next + j * row_bytes + i);
+    }
+    Vec16 value[Vecs];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < Vecs; ++i) value[i] = L::load(v + 16 * i);
+#pragma GCC unroll 8
+    for (size_t r = 0; r < Rows; ++r) {
+      const Vec16 weight = Vec16::set1(call.p[r * call.ldp + j]);
+#pragma GCC unroll 8
+      for (size_t i = 0; i < Vecs; ++i) acc[r][i] = fma(weight, value[i], acc[r][i]);
+    }
+  }
+#pragma GCC unroll 8
+  for (size_t r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+    for (size_t i = 0; i < Vecs; ++i) acc[r][i].store(call.acc + r * call.lda + d + 16 * i);
+  }
+}
+
+template <class L, size_t Rows>
+void sum_rows(const SumCall<typename L::Value>& call) {
+  constexpr size_t kFit = kVec16Accumulators / Rows;
+  constexpr size_t kVecs = kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;  // head sizes are mostly multiples of 64 or 32
+  size_t d = 0;
+  for (; d + 16 * kVecs <= call.dim; d += 16 * kVecs) sum_tile<L, Rows, kVecs>(call, d);
+  for (; d < call.dim; d += 16) sum_tile<L, Rows, 1>(call, d);
+}
+
+template <class L>
+void weighted_sum(const void* v, const float* p, size_t ldp, size_t rows, size_t keys, size_t dim, float* acc,
+                  size_t lda, const void* next) {
+  using Value = typename L::Value;
+  for (size_t r = 0; r < rows; r += kVec16Rows) {
+    const SumCall<Value> call = {static_cast<const Value*>(v),
+                                 p + r * ldp,
+                                 ldp,
+                                 keys,
+                                 dim,
+                                 acc + r * lda,
+                                 lda,
+                                 r == 0 ? static_cast<const char*>(next) : nullptr};
+    with_rows<kVec16Rows>(rows - r, [&](auto tag) { sum_rows<L, decltype(tag)::kValue>(call); });
+  }
+}
+
+template <class L>
+void expand(const void* part, size_t n, float* out) {
+  const auto* p = static_cast<const typename L::Value*>(part);
+  for (size_t i = 0; i < n; i += 16) L::load(p + i).store(out + i);
+}
+
+void softmax(float* x, size_t n, float softcap, float* max_out, float* sum_out) {
+  if (softcap > 0.0f) {
+    const Vec16 cap = Vec16::set1(softcap);
+    for (size_t i = 0; i < n; i += 16) {
+      const Vec16 score = Vec16::load(x + i);
+      const Vec16 capped = cap * tanh(score / cap);
+      select(equal(score, Vec16::set1(kMinusInfinity)), score, capped).store(x + i);  // masked stays masked
+    }
+  }
+  Vec16 largest = Vec16::set1(kMinusInfinity);
+  for (size_t i = 0; i < n; i += 16) largest = max(Vec16::load(x + i), largest);
+  const float top = reduce_max(largest);
+  *max_out = top;
+  if (top == kMinusInfinity) {
+    for (size_t i = 0; i < n; i += 16) Vec16::zero().store(x + i);
+    *sum_out = 0.0f;
+    return;
+  }
+  const Vec16 shift = Vec16::set1(top);
+  Vec16 sum = Vec16::zero();
+  for (size_t i = 0; i < n; i += 16) {
+    const Vec16 e = exp(Vec16::load(x + i) - shift);
+    e.store(x + i);
+    sum = sum + e;
+  }
+  *sum_out = reduce_add(sum);
+}
+
+void combine(float* m, float* s, float* a, float m2, float s2, const float* a2, size_t dim) {
+  if (m2 == kMinusInfinity) return;
+  if (*m == kMinusInfinity) {
+    for (size_t i = 0; i < dim; i += 16) Vec16::load(a2 + i).store(a + i);
+    *m = m2;
+    *s = s2;
+    return;
+  }
+  const Vec16 m_old = Vec16::set1(*m);
+  const Vec16 m_add = Vec16::set1(m2);
+  const Vec16 m_new = max(m_old, m_add);
+  const Vec16 f_old = exp(m_old - m_new);
+  const Vec16 f_add = exp(m_add - m_new);
+  for (size_t i = 0; i < dim; i += 16) {
+    fma(Vec16::load(a2 + i), f_add, Vec16::load(a + i) * f_old).store(a + i);
+  }
+  *m = reduce_max(m_new);
+  *s = reduce_max(fma(Vec16::set1(s2), f_add, Vec16::set1(*s) * f_old));
+}
+
+void rotate_keys(float* k, const float* c, const float* s, size_t dims, bool interleaved) {
+  const size_t half = dims / 2;
+  for (size_t i = 0; i < half; ++i) {
+    float* a = k + (interleaved ? 2 * i : i) * kBlockKeys;
+    float* b = k + (interleaved ? 2 * i + 1 : i + half) * kBlockKeys;
+    for (size_t j = 0; j < kBlockKeys; j += 16) {
+      const Vec16 x = Vec16::load(a + j);
+      const Vec16 y = Vec16::load(b + j);
+      const Vec16 cosine = Vec16::load(c + i * kBlockKeys + j);
+      const Vec16 sine = Vec16::load(s + i * kBlockKeys + j);
+      fnma(y, sine, x * cosine).store(a + j);
+      fma(x, sine, y * cosine).store(b + j);
+    }
+  }
+}
+
+constexpr AttentionKernels make_attention_kernels() {
+  AttentionKernels k{};
+  k.max_rows = kVec16Rows;
+  k.scores[0] = scores<LoadF32>;
+  k.scores[1] = scores<LoadF16>;
+  k.scores[2] = scores<LoadBf16>;
+  k.weighted_sum[0] = weighted_sum<LoadF32>;
+  k.weighted_sum[1] = weighted_sum<LoadF16>;
+  k.weighted_sum[2] = weighted_sum<LoadBf16>;
+  k.expand[0] = expand<LoadF32>;
+  k.expand[1] = expand<LoadF16>;
+  k.expand[2] = expand<LoadBf16>;
+  k.softmax = softmax;
+  k.combine = combine;
+  k.rotate_keys = rotate_keys;
+  return k;
+}
+
+}  // namespace
+}  // namespace isthmus

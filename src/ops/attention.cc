@@ -1,0 +1,473 @@
+#include "ops/attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "kernels/generic/attention_kernels.h"
+
+namespace isthmus {
+namespace {
+
+// Words of this file, beyond the header's: a *unit* is a tile of consecutive tokens of one sequence times one
+// KV head; its rows are token-major, [token][head of the group]. A *task* is a run of ranges of one unit.
+// `dim` is the padded head dimension.
+constexpr size_t kBlocksPerRange = kRangeKeys / kBlockKeys;
+constexpr size_t kTileRows = 32;  // rows of a prompt tile: its scores (32 KiB) stay in the nearest caches
+constexpr size_t kMaxThreads = 1008;
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+/// At the start of the scratch; all zero between calls.
+struct Counters {
+  uint32_t next_unit;  // ticket of whole units
+  uint32_t leavers;    // threads that found no more units
+  uint32_t padding[14];
+  uint32_t ranges_done[kMaxThreads];  // of the shared unit that begins in this thread's share
+};
+
+constexpr size_t align64(size_t n) { return (n + 63) / 64 * 64; }
+
+/// Hands out 64-byte aligned arrays of floats; with a null base it only counts.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+  float* floats(size_t n) {
+    std::byte* at = base_ == nullptr ? nullptr : base_ + used_;
+    used_ += align64(n * sizeof(float));
+    return reinterpret_cast<float*>(at);
+  }
+  size_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  size_t used_ = 0;
+};
+
+const AttentionKernels& kernels_of(const AttentionArgs& args) {
+  return args.kernels != nullptr ? *args.kernels : attention_kernels();
+}
+
+/// What follows from the head counts and sizes alone.
+struct Shape {
+  Shape(const AttentionHeads& heads, const AttentionKernels& kernels)
+      : group(heads.n_heads / heads.n_kv_heads),
+        head_dim(heads.head_dim),
+        dim(padded_dim(heads.head_dim)),
+        tile_tokens(choose_tile(group, kernels.max_rows)),
+        max_rows(tile_tokens * group) {}
+  explicit Shape(const AttentionArgs& args)
+      : Shape({args.n_heads, args.n_kv_heads, args.head_dim}, kernels_of(args)) {}
+
+  /// As many tokens as fill kTileRows, preferably whole passes of the kernels.
+  static size_t choose_tile(size_t group, size_t pass) {
+    const size_t most = std::max<size_t>(1, kTileRows / group);
+    for (size_t t = most; t > most / 2; --t) {
+      if (t * group % pass == 0) return t;
+    }
+    return most;
+  }
+
+  size_t group;
+  size_t head_dim;
+  size_t dim;
+  size_t tile_tokens;
+  size_t max_rows;
+};
+
+/// A tile of tokens and one KV head.
+struct Unit {
+  const AttentionSeq* seq;
+  const KvStreamRef* stream;
+  size_t kv_head;
+  size_t first;  // token within the sequence
+  size_t tokens;
+  size_t begin_key, end_key;  // union of what the tokens see; empty: begin_key == end_key == 0
+
+  size_t first_range() const { return begin_key / kRangeKeys; }
+  size_t ranges() const { return end_key == 0 ? 0 : (end_key + kRangeKeys - 1) / kRangeKeys - first_range(); }
+};
+
+Unit make_unit(const AttentionSeq& seq, const Shape& shape, size_t tile, size_t kv_head) {
+  Unit unit{&seq, &seq.heads[kv_head], kv_head, tile * shape.tile_tokens, 0, 0, 0};
+  unit.tokens = std::min(shape.tile_tokens, seq.tokens - unit.first);
+  size_t begin = std::numeric_limits<size_t>::max();
+  for (const QueryView& view : seq.views.subspan(unit.first, unit.tokens)) {
+    const size_t end = std::min<size_t>(view.end_key, unit.stream->keys);
+    if (view.first_key >= end) continue;
+    begin = std::min<size_t>(begin, view.first_key);
+    unit.end_key = std::max(unit.end_key, end);
+  }
+  unit.begin_key = unit.end_key == 0 ? 0 : begin;
+  return unit;
+}
+
+size_t tiles_of(const AttentionSeq& seq, const Shape& shape) {
+  return (seq.tokens + shape.tile_tokens - 1) / shape.tile_tokens;
+}
+
+/// Calls f(unit, index) for all units in a fixed order: within a sequence and KV head the last tile, which
+/// sees most, comes first.
+template <class F>
+void for_each_unit(const AttentionArgs& args, const Shape& shape, F f) {
+  size_t index = 0;
+  for (const AttentionSeq& seq : args.seqs) {
+    const size_t tiles = tiles_of(seq, shape);
+    for (size_t h = 0; h < args.n_kv_heads; ++h) {
+      for (size_t t = tiles; t-- > 0;) f(make_unit(seq, shape, t, h), index++);
+    }
+  }
+}
+
+size_t count_units(const AttentionArgs& args, const Shape& shape) {
+  size_t tiles = 0;
+  for (const AttentionSeq& seq : args.seqs) tiles += tiles_of(seq, shape);
+  return tiles * args.n_kv_heads;
+}
+
+/// Few units for many threads: ranges of one unit go to several threads.
+bool splits(size_t units, size_t threads) { return threads > 1 && units < 8 * threads; }
+
+/// (max, sum, acc) of each row of a unit: of one range, or of all ranges so far.
+struct RowState {
+  float* max;  // [rows]
+  float* sum;  // [rows]
+  float* acc;  // [rows][dim]
+};
+RowState carve_state(Carver& carver, size_t rows, size_t dim) {
+  RowState state{};
+  state.max = carver.floats(rows);
+  state.sum = carver.floats(rows);
+  state.acc = carver.floats(rows * dim);
+  return state;
+}
+size_t state_bytes(size_t rows, size_t dim) {
+  Carver carver(nullptr);
+  carve_state(carver, rows, dim);
+  return carver.used();
+}
+
+/// Working memory of one thread.
+struct Workspace {
+  Workspace(std::byte* base, const Shape& shape) {
+    Carver carver(base);
+    query = carver.floats(shape.max_rows * shape.head_dim);
+    turned = carver.floats(shape.max_rows * shape.head_dim);
+    scores = carver.floats(shape.max_rows * kRangeKeys);
+    range = carve_state(carver, shape.max_rows, shape.dim);
+    total = carve_state(carver, shape.max_rows, shape.dim);
+    keys = carver.floats(shape.head_dim * kBlockKeys);
+    values = carver.floats(shape.dim * kBlockKeys);
+    rope_row = carver.floats(shape.head_dim);
+    bytes = carver.used();
+  }
+
+  float* query;   // [rows][head_dim], scaled
+  float* turned;  // the same, rotated for the block at hand
+  float* scores;  // [rows][256]
+  RowState range;
+  RowState total;
+  float* keys;      // [head_dim][32]: an expanded K part
+  float* values;    // [32][dim]: an expanded V part
+  float* rope_row;  // [dims]
+  size_t bytes;
+};
+
+/// Bits j of the keys 32 * block + j that a token sees.
+uint32_t visible_keys(const QueryView& view, size_t keys, size_t block) {
+  const size_t base = block * kBlockKeys;
+  const size_t end = std::min<size_t>(view.end_key, keys);
+  const auto below = [&](size_t limit) {  // bits of the keys under `limit`
+    if (limit <= base) return 0u;
+    return limit - base >= kBlockKeys ? ~0u : (1u << (limit - base)) - 1;
+  };
+  uint32_t bits = below(end) & ~below(view.first_key);
+  if (view.tree_mask == nullptr || bits == 0) return bits;
+  uint32_t tree = bits & ~below(view.tree_begin);
+  for (uint32_t rest = tree; rest != 0; rest &= rest - 1) {
+    const size_t j = static_cast<size_t>(std::countr_zero(rest));
+    const size_t bit = base + j - view.tree_begin;
+    if ((view.tree_mask[bit / 64] >> (bit % 64) & 1) == 0) bits &= ~(1u << j);
+  }
+  return bits;
+}
+
+/// Works on one unit at a time.
+class UnitRunner {
+ public:
+  UnitRunner(const AttentionArgs& args, const Shape& shape, std::byte* memory)
+      : args_(args), shape_(shape), kernels_(kernels_of(args)), work_(memory, shape) {}
+
+  /// Copies and scales the unit's query rows.
+  void open(const Unit& unit) {
+    unit_ = unit;
+    rows_ = unit.tokens * shape_.group;
+    absolute_turned_ = false;
+    const size_t row_floats = shape_.group * shape_.head_dim;
+    for (size_t t = 0; t < unit.tokens; ++t) {
+      const size_t token = unit.seq->first_token + unit.first + t;
+      const float* q = args_.q + token * args_.ldq + unit.kv_head * row_floats;
+      float* out = work_.query + t * row_floats;
+      for (size_t i = 0; i < row_floats; ++i) out[i] = q[i] * args_.scale;
+    }
+    std::fill_n(work_.total.max, rows_, kMinusInfinity);
+    std::fill_n(work_.total.sum, rows_, 0.0f);
+  }
+
+  /// (max, sum, acc) of one range of keys, into `out`.
+  void run_range(size_t range, const RowState& out) {
+    const size_t begin = std::max(unit_.begin_key, range * kRangeKeys);
+    const size_t end = std::min(unit_.end_key, (range + 1) * kRangeKeys);
+    first_block_ = begin / kBlockKeys;
+    last_block_ = (end + kBlockKeys - 1) / kBlockKeys;
+    for (size_t b = first_block_; b < last_block_; ++b) score_block(b);
+    const size_t n = (last_block_ - first_block_) * kBlockKeys;
+    for (size_t r = 0; r < rows_; ++r) {
+      kernels_.softmax(work_.scores + r * kRangeKeys, n, args_.softcap, &out.max[r], &out.sum[r]);
+    }
+    std::memset(out.acc, 0, rows_ * shape_.dim * sizeof(float));
+    for (size_t b = first_block_; b < last_block_; ++b) add_values(b, end, out.acc);
+    // -0 becomes +0, so that adding keys of weight 0 (seen by other rows only) can leave no trace.
+    for (size_t i = 0; i < rows_ * shape_.dim; ++i) out.acc[i] += 0.0f;
+  }
+
+  /// Joins a later range to the running total.
+  void join(const RowState& range) {
+    for (size_t r = 0; r < rows_; ++r) {
+      kernels_.combine(&work_.total.max[r], &work_.total.sum[r], work_.total.acc + r * shape_.dim,
+                       range.max[r], range.sum[r], range.acc + r * shape_.dim, shape_.dim);
+    }
+  }
+
+  void run_all() {
+    for (size_t i = 0; i < unit_.ranges(); ++i) {
+      run_range(unit_.first_range() + i, work_.range);
+      join(work_.range);
+    }
+    write();
+  }
+
+  /// Divides by the sums and stores the unit's rows; zeros for rows that saw nothing.
+  void write() {
+    for (size_t r = 0; r < rows_; ++r) {
+      const size_t token = unit_.seq->first_token + unit_.first + r / shape_.group;
+      const size_t head = unit_.kv_head * shape_.group + r % shape_.group;
+      float* out = args_.out + token * args_.ldo + head * shape_.head_dim;
+      if (work_.total.max[r] == kMinusInfinity) {
+        std::fill_n(out, shape_.head_dim, 0.0f);
+        continue;
+      }
+      const float inverse = 1.0f / work_.total.sum[r];
+      const float* acc = work_.total.acc + r * shape_.dim;
+      for (size_t d = 0; d < shape_.head_dim; ++d) out[d] = acc[d] * inverse;
+    }
+  }
+
+ private:
+  const KvBlockRef& block(size_t b) const { return unit_.stream->blocks[b]; }
+  const QueryView& view(size_t t) const { return unit_.seq->views[unit_.first + t]; }
+  /// More rows than one pass: expanding a part once is cheaper than converting it in every pass.
+  bool expands() const { return rows_ > kernels_.max_rows; }
+
+  void score_block(size_t b) {
+    const KvBlockRef& ref = block(b);
+    const float* q = args_.rope == nullptr ? work_.query : turn_queries(ref);
+    const bool unrotated = args_.rope != nullptr && ref.encoding == KeyEncoding::kUnrotated;
+    float* out = work_.scores + (b - first_block_) * kBlockKeys;
+    const size_t type = static_cast<size_t>(unit_.stream->k_type);
+    if (unrotated || (expands() && unit_.stream->k_type != KvType::kF32)) {
+      kernels_.expand[type](ref.k, shape_.head_dim * kBlockKeys, work_.keys);
+      if (unrotated) {
+        kernels_.rotate_keys(work_.keys, args_.rope->block_cos(), args_.rope->block_sin(), args_.rope->dims(),
+                             args_.rope->style() == RopeStyle::kInterleaved);
+      }
+      kernels_.scores[static_cast<size_t>(KvType::kF32)](work_.keys, q, shape_.head_dim, rows_,
+                                                         shape_.head_dim, out, kRangeKeys, nullptr);
+    } else {
+      const void* next = b + 1 < last_block_ ? block(b + 1).k : block(first_block_).v;
+      kernels_.scores[type](ref.k, q, shape_.head_dim, rows_, shape_.head_dim, out, kRangeKeys, next);
+    }
+    mask_block(b, out);
+  }
+
+  void mask_block(size_t b, float* scores) {
+    for (size_t t = 0; t < unit_.tokens; ++t) {
+      const uint32_t bits = visible_keys(view(t), unit_.stream->keys, b);
+      if (bits == ~0u) continue;
+      for (size_t g = 0; g < shape_.group; ++g) {
+        float* row = scores + (t * shape_.group + g) * kRangeKeys;
+        for (size_t j = 0; j < kBlockKeys; ++j) {
+          if ((bits >> j & 1) == 0) row[j] = kMinusInfinity;
+        }
+      }
+    }
+  }
+
+  /// The queries as this block's keys need them: turned by the position itself, or by its distance to the
+  /// block's first slot.
+  const float* turn_queries(const KvBlockRef& ref) {
+    const bool absolute = ref.encoding == KeyEncoding::kAbsolute;
+    if (absolute && absolute_turned_) return work_.turned;
+    absolute_turned_ = absolute;
+    const size_t row_floats = shape_.group * shape_.head_dim;
+    std::memcpy(work_.turned, work_.query, unit_.tokens * row_floats * sizeof(float));
+    for (size_t t = 0; t < unit_.tokens; ++t) {
+      args_.rope->row(view(t).pos - (absolute ? 0 : ref.base_pos), work_.rope_row);
+      args_.rope->rotate_by(work_.rope_row, work_.turned + t * row_floats, shape_.group, shape_.head_dim);
+    }
+    return work_.turned;
+  }
+
+  const void* next_range_keys() const {
+    return last_block_ * kBlockKeys < unit_.end_key ? block(last_block_).k : nullptr;
+  }
+
+  void add_values(size_t b, size_t end, float* acc) {
+    const size_t keys = std::min(kBlockKeys, end - b * kBlockKeys);
+    const float* p = work_.scores + (b - first_block_) * kBlockKeys;
+    const size_t type = static_cast<size_t>(unit_.stream->v_type);
+    if (expands() && unit_.stream->v_type != KvType::kF32) {
+      kernels_.expand[type](block(b).v, keys * shape_.dim, work_.values);
+      kernels_.weighted_sum[static_cast<size_t>(KvType::kF32)](work_.values, p, kRangeKeys, rows_, keys,
+                                                               shape_.dim, acc, shape_.dim, nullptr);
+    } else {
+      const void* next = b + 1 < last_block_ ? block(b + 1).v : next_range_keys();
+      kernels_.weighted_sum[type](block(b).v, p, kRangeKeys, rows_, keys, shape_.dim, acc, shape_.dim, next);
+    }
+  }
+
+  const AttentionArgs& args_;
+  const Shape& shape_;
+  const AttentionKernels& kernels_;
+  Workspace work_;
+  Unit unit_{};
+  size_t rows_ = 0;
+  size_t first_block_ = 0;
+  size_t last_block_ = 0;
+  bool absolute_turned_ = false;
+};
+
+/// Bytes of the (max, sum, acc) of all ranges of one shared unit.
+size_t shared_bytes(const Shape& shape, size_t tokens, size_t keys) {
+  const size_t rows = std::min(tokens, shape.tile_tokens) * shape.group;
+  return (keys + kRangeKeys - 1) / kRangeKeys * state_bytes(rows, shape.dim);
+}
+
+struct Extent {
+  size_t tokens = 0;  // most of one sequence
+  size_t keys = 0;    // most of one stream
+};
+Extent extent_of(const AttentionArgs& args) {
+  Extent extent;
+  for (const AttentionSeq& seq : args.seqs) {
+    extent.tokens = std::max(extent.tokens, seq.tokens);
+    for (const KvStreamRef& stream : seq.heads) extent.keys = std::max(extent.keys, stream.keys);
+  }
+  return extent;
+}
+
+/// Whole units, taken by ticket. The last thread to leave resets the tickets.
+void run_units(const AttentionArgs& args, const Shape& shape, UnitRunner& runner, Counters& counters,
+               size_t count) {
+  std::atomic_ref<uint32_t> ticket(counters.next_unit);
+  const auto take = [&] { return static_cast<size_t>(ticket.fetch_add(1, std::memory_order_relaxed)); };
+  size_t mine = count == 1 ? 0 : take();
+  for_each_unit(args, shape, [&](const Unit& unit, size_t index) {
+    if (index != mine) return;
+    mine = count == 1 ? index + 1 : take();
+    runner.open(unit);
+    runner.run_all();
+  });
+  if (count == 1) return;
+  std::atomic_ref<uint32_t> leavers(counters.leavers);
+  if (leavers.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
+    ticket.store(0, std::memory_order_relaxed);
+    leavers.store(0, std::memory_order_relaxed);
+  }
+}
+
+/// This thread's ranges [from, to) of a unit that other threads share. Whoever finishes the unit's last range
+/// joins all of them in ascending order, so the result does not depend on who that is.
+void run_shared(const Shape& shape, UnitRunner& runner, const Unit& unit, std::byte* partials, uint32_t& done,
+                size_t from, size_t to) {
+  const size_t rows = unit.tokens * shape.group;
+  const size_t stride = state_bytes(rows, shape.dim);
+  const auto partial = [&](size_t i) {
+    Carver carver(partials + i * stride);
+    return carve_state(carver, rows, shape.dim);
+  };
+  for (size_t i = from; i < to; ++i) runner.run_range(unit.first_range() + i, partial(i));
+  std::atomic_ref<uint32_t> counter(done);
+  const uint32_t added = static_cast<uint32_t>(to - from);
+  if (counter.fetch_add(added, std::memory_order_acq_rel) + added != unit.ranges()) return;
+  counter.store(0, std::memory_order_relaxed);
+  for (size_t i = 0; i < unit.ranges(); ++i) runner.join(partial(i));
+  runner.write();
+}
+
+/// All ranges of all units in one line, cut into equal shares. At most one unit begins in a thread's share
+/// and ends in a later one, so each thread needs memory and a counter for one shared unit.
+void run_split(const AttentionArgs& args, const Shape& shape, UnitRunner& runner, Counters& counters,
+               std::byte* partials, size_t index, size_t count) {
+  // A unit without ranges still has rows to write, so it weighs one.
+  const auto weight = [](const Unit& unit) { return std::max<size_t>(1, unit.ranges()); };
+  size_t total = 0;
+  for_each_unit(args, shape, [&](const Unit& unit, size_t) { total += weight(unit); });
+  const Extent extent = extent_of(args);
+  const size_t stride = shared_bytes(shape, extent.tokens, extent.keys);
+  const auto share = [&](size_t thread) { return total * thread / count; };
+  size_t at = 0;
+  size_t owner = 0;  // the thread in whose share `at` lies
+  for_each_unit(args, shape, [&](const Unit& unit, size_t) {
+    while (share(owner + 1) <= at) ++owner;
+    const size_t begin = std::max(share(index), at) - at;
+    const size_t end = std::max(std::min(share(index + 1) - at, weight(unit)), begin);
+    if (share(index + 1) > at && begin < end) {
+      runner.open(unit);
+      if (end - begin == weight(unit)) {
+        runner.run_all();
+      } else {
+        run_shared(shape, runner, unit, partials + owner * stride, counters.ranges_done[owner], begin, end);
+      }
+    }
+    at += weight(unit);
+  });
+}
+
+size_t scratch_bytes(const Shape& shape, size_t tokens, size_t keys, size_t threads) {
+  const size_t shared = threads > 1 ? shared_bytes(shape, tokens, keys) : 0;
+  return attention_counter_bytes() + threads * (Workspace(nullptr, shape).bytes + shared);
+}
+
+}  // namespace
+
+size_t attention_counter_bytes() { return align64(sizeof(Counters)); }
+
+size_t attention_scratch_bytes(const AttentionArgs& args, size_t threads) {
+  const Extent extent = extent_of(args);
+  return scratch_bytes(Shape(args), extent.tokens, extent.keys, threads);
+}
+
+size_t attention_scratch_bytes(const AttentionHeads& heads, size_t tokens, size_t keys, size_t threads) {
+  return scratch_bytes(Shape(heads, attention_kernels()), tokens, keys, threads);
+}
+
+void attention(const AttentionArgs& args, std::byte* scratch, size_t index, size_t count) {
+  const Shape shape(args);
+  Counters& counters = *reinterpret_cast<Counters*>(scratch);
+  std::byte* memory = scratch + attention_counter_bytes();
+  const size_t workspace_bytes = Workspace(nullptr, shape).bytes;
+  UnitRunner runner(args, shape, memory + index * workspace_bytes);
+  if (splits(count_units(args, shape), count)) {
+    run_split(args, shape, runner, counters, memory + count * workspace_bytes, index, count);
+  } else {
+    run_units(args, shape, runner, counters, count);
+  }
+}
+
+void attention(const AttentionArgs& args, std::byte* scratch, Worker& worker) {
+  attention(args, scratch, worker.index(), worker.count());
+}
+
+}  // namespace isthmus

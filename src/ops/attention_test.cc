@@ -1,0 +1,486 @@
+#include "ops/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "kernels/isa.h"
+
+namespace isthmus {
+namespace {
+
+struct AlignedFree {
+  void operator()(void* p) const { std::free(p); }
+};
+using Bytes = std::unique_ptr<std::byte, AlignedFree>;
+Bytes aligned_bytes(size_t n) {
+  const size_t whole = std::max<size_t>(64, (n + 63) / 64 * 64);
+  Bytes bytes(static_cast<std::byte*>(std::aligned_alloc(64, whole)));
+  std::memset(bytes.get(), 0xff, whole);  // NaN in every format: unwritten slots must not be seen
+  return bytes;
+}
+
+std::vector<float> random_floats(size_t n, uint32_t seed, float spread = 1.0f) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal(0.0f, spread);
+  std::vector<float> x(n);
+  for (float& v : x) v = normal(rng);
+  return x;
+}
+
+struct Geometry {
+  size_t n_heads = 3;
+  size_t n_kv_heads = 1;
+  size_t head_dim = 64;
+  KvType k_type = KvType::kF32;
+  KvType v_type = KvType::kF32;
+};
+
+/// One sequence's KV: unrotated keys as floats beside the stored blocks.
+class Kv {
+ public:
+  Kv(const Geometry& g, size_t keys, uint32_t seed) : g_(g), keys_(keys) {
+    rows_k_ = random_floats(g.n_kv_heads * keys * g.head_dim, seed);
+    rows_v_ = random_floats(g.n_kv_heads * keys * g.head_dim, seed + 1);
+    blocks_.resize(g.n_kv_heads);
+    const size_t n = (keys + kBlockKeys - 1) / kBlockKeys;
+    for (size_t h = 0; h < g.n_kv_heads; ++h) {
+      for (size_t b = 0; b < n; ++b) add_block(h);
+    }
+    for (size_t h = 0; h < g.n_kv_heads; ++h) streams_.push_back({blocks_[h], keys, g.k_type, g.v_type});
+  }
+
+  /// Stores all keys; `encoding(block)` says how, `rope` may be null when all are to be stored as they are.
+  void store(const std::function<KeyEncoding(size_t)>& encoding, const RopeTable* rope) {
+    std::vector<float> row(g_.head_dim);
+    for (size_t h = 0; h < g_.n_kv_heads; ++h) {
+      for (size_t j = 0; j < keys_; ++j) {
+        KvBlockRef& block = blocks_[h][j / kBlockKeys];
+        const size_t slot = j % kBlockKeys;
+        block.base_pos = static_cast<int32_t>(j - slot);
+        block.encoding = encoding(j / kBlockKeys);
+        std::copy_n(key(h, j), g_.head_dim, row.begin());
+        if (rope != nullptr && block.encoding != KeyEncoding::kUnrotated) {
+          const size_t pos = block.encoding == KeyEncoding::kAbsolute ? j : slot;
+          rope->rotate(static_cast<int32_t>(pos), row.data(), 1, g_.head_dim);
+        }
+        kv_write(g_.k_type, KvPart::kKey, const_cast<std::byte*>(block.k), slot, row.data(), g_.head_dim);
+        kv_write(g_.v_type, KvPart::kValue, const_cast<std::byte*>(block.v), slot, value(h, j), g_.head_dim);
+      }
+    }
+  }
+  void store_plain() {
+    store([](size_t) { return KeyEncoding::kAbsolute; }, nullptr);
+  }
+
+  const float* key(size_t head, size_t j) const { return rows_k_.data() + (head * keys_ + j) * g_.head_dim; }
+  const float* value(size_t head, size_t j) const {
+    return rows_v_.data() + (head * keys_ + j) * g_.head_dim;
+  }
+  std::span<const KvStreamRef> streams() const { return streams_; }
+  size_t keys() const { return keys_; }
+  std::vector<KvBlockRef>& blocks(size_t head) { return blocks_[head]; }
+
+ private:
+  void add_block(size_t head) {
+    memory_.push_back(aligned_bytes(kv_part_bytes(g_.k_type, KvPart::kKey, g_.head_dim)));
+    const std::byte* k = memory_.back().get();
+    memory_.push_back(aligned_bytes(kv_part_bytes(g_.v_type, KvPart::kValue, g_.head_dim)));
+    blocks_[head].push_back({k, memory_.back().get(), 0, KeyEncoding::kAbsolute});
+  }
+
+  Geometry g_;
+  size_t keys_;
+  std::vector<float> rows_k_, rows_v_;  // [kv head][key][head_dim]
+  std::vector<std::vector<KvBlockRef>> blocks_;
+  std::vector<KvStreamRef> streams_;
+  std::vector<Bytes> memory_;
+};
+
+bool visible(const QueryView& view, size_t keys, size_t j) {
+  if (j < view.first_key || j >= view.end_key || j >= keys) return false;
+  if (view.tree_mask == nullptr || j < view.tree_begin) return true;
+  const size_t bit = j - view.tree_begin;
+  return (view.tree_mask[bit / 64] >> (bit % 64) & 1) != 0;
+}
+
+QueryView causal(size_t pos) {
+  return {0, static_cast<uint32_t>(pos + 1), static_cast<int32_t>(pos), nullptr, 0};
+}
+
+struct Batch {
+  Geometry g;
+  float scale = 0.125f;
+  float softcap = 0.0f;
+  std::vector<Kv*> kvs;
+  std::vector<std::vector<QueryView>> views;  // per sequence
+  std::vector<float> q;                       // [token][n_heads * head_dim]
+  const RopeTable* rope = nullptr;
+
+  size_t row() const { return g.n_heads * g.head_dim; }
+  size_t tokens() const {
+    size_t n = 0;
+    for (const auto& v : views) n += v.size();
+    return n;
+  }
+};
+
+AttentionArgs args_of(const Batch& batch, std::vector<AttentionSeq>& seqs, float* out) {
+  seqs.clear();
+  size_t first = 0;
+  for (size_t s = 0; s < batch.views.size(); ++s) {
+    seqs.push_back({first, batch.views[s].size(), batch.kvs[s]->streams(), batch.views[s]});
+    first += batch.views[s].size();
+  }
+  AttentionArgs args{};
+  args.q = batch.q.data();
+  args.ldq = args.ldo = batch.row();
+  args.out = out;
+  args.n_heads = batch.g.n_heads;
+  args.n_kv_heads = batch.g.n_kv_heads;
+  args.head_dim = batch.g.head_dim;
+  args.scale = batch.scale;
+  args.softcap = batch.softcap;
+  args.seqs = seqs;
+  args.rope = batch.rope;
+  return args;
+}
+
+/// Runs on `threads` threads, the scratch used twice to see that the counters come back to zero.
+std::vector<float> run(const Batch& batch, size_t threads = 1, const AttentionKernels* kernels = nullptr) {
+  std::vector<float> out(batch.tokens() * batch.row(), -77.0f);
+  std::vector<AttentionSeq> seqs;
+  AttentionArgs args = args_of(batch, seqs, out.data());
+  args.kernels = kernels;
+  Bytes scratch = aligned_bytes(attention_scratch_bytes(args, threads));
+  std::memset(scratch.get(), 0, attention_counter_bytes());
+  std::vector<float> first;
+  for (int repeat = 0; repeat < (threads > 1 ? 2 : 1); ++repeat) {
+    std::fill(out.begin(), out.end(), -77.0f);
+    std::vector<std::thread> others;
+    for (size_t i = 1; i < threads; ++i)
+      others.emplace_back([&, i] { attention(args, scratch.get(), i, threads); });
+    attention(args, scratch.get(), 0, threads);
+    for (std::thread& thread : others) thread.join();
+    if (repeat == 0) first = out;
+  }
+  EXPECT_EQ(std::memcmp(first.data(), out.data(), out.size() * sizeof(float)), 0);
+  for (size_t i = 0; i < attention_counter_bytes(); ++i) EXPECT_EQ(scratch.get()[i], std::byte{0});
+  return out;
+}
+
+/// Plain float64 attention on unrotated keys; `rope` turns queries and keys by their positions first.
+std::vector<double> oracle(const Batch& batch, const RopeTable* rope = nullptr) {
+  std::vector<double> out(batch.tokens() * batch.row(), 0.0);
+  const Geometry& g = batch.g;
+  size_t token = 0;
+  const auto turned = [&](const float* x, int32_t pos) {
+    std::vector<float> y(x, x + g.head_dim);
+    if (rope != nullptr) rope->rotate(pos, y.data(), 1, g.head_dim);
+    return y;
+  };
+  for (size_t s = 0; s < batch.views.size(); ++s) {
+    const Kv& kv = *batch.kvs[s];
+    for (const QueryView& view : batch.views[s]) {
+      for (size_t h = 0; h < g.n_heads; ++h) {
+        const size_t kv_head = h / (g.n_heads / g.n_kv_heads);
+        const auto q = turned(batch.q.data() + token * batch.row() + h * g.head_dim, view.pos);
+        std::vector<double> score(kv.keys(), -HUGE_VAL);
+        double top = -HUGE_VAL, sum = 0;
+        for (size_t j = 0; j < kv.keys(); ++j) {
+          if (!visible(view, kv.keys(), j)) continue;
+          const auto k = turned(kv.key(kv_head, j), static_cast<int32_t>(j));
+          double dot = 0;
+          for (size_t d = 0; d < g.head_dim; ++d) dot += static_cast<double>(q[d]) * k[d];
+          score[j] = dot * batch.scale;
+          if (batch.softcap > 0) score[j] = batch.softcap * std::tanh(score[j] / batch.softcap);
+          top = std::max(top, score[j]);
+        }
+        double* o = out.data() + token * batch.row() + h * g.head_dim;
+        for (size_t j = 0; j < kv.keys(); ++j) {
+          if (score[j] == -HUGE_VAL) continue;
+          const double p = std::exp(score[j] - top);
+          sum += p;
+          for (size_t d = 0; d < g.head_dim; ++d) o[d] += p * static_cast<double>(kv.value(kv_head, j)[d]);
+        }
+        for (size_t d = 0; sum > 0 && d < g.head_dim; ++d) o[d] /= sum;
+      }
+      ++token;
+    }
+  }
+  return out;
+}
+
+double worst_error(const std::vector<float>& got, const std::vector<double>& expected) {
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(static_cast<double>(got[i]) - expected[i]);
+    worst = error <= worst ? worst : error;  // a NaN error stays
+    if (std::isnan(error)) return error;
+  }
+  return worst;
+}
+
+void expect_same(const std::vector<float>& a, const std::vector<float>& b, const char* what) {
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0) << what;
+}
+
+/// A batch with one sequence of `keys` keys whose last `tokens` tokens ask.
+struct Single {
+  Single(const Geometry& g, size_t keys, size_t tokens, uint32_t seed) : kv(g, keys, seed) {
+    batch.g = g;
+    batch.scale = 1.0f / std::sqrt(static_cast<float>(g.head_dim));
+    batch.kvs = {&kv};
+    batch.views.emplace_back();
+    for (size_t t = 0; t < tokens; ++t) batch.views[0].push_back(causal(keys - tokens + t));
+    batch.q = random_floats(tokens * batch.row(), seed + 7);
+  }
+  Kv kv;
+  Batch batch;
+};
+
+TEST(AttentionTest, MatchesTheOracleForAllGroupsAndLengths) {
+  for (size_t group = 1; group <= 9; ++group) {
+    for (const size_t keys : {1u, 2u, 31u, 32u, 33u, 255u, 256u, 257u, 700u, 1500u}) {
+      Single s({2 * group, 2, 64, KvType::kF32, KvType::kF32}, keys, 1, static_cast<uint32_t>(keys));
+      s.kv.store_plain();
+      EXPECT_LE(worst_error(run(s.batch), oracle(s.batch)), 2e-6) << group << ' ' << keys;
+    }
+  }
+}
+
+TEST(AttentionTest, HeadSizesAndTypes) {
+  for (const size_t dim : {8u, 24u, 64u, 72u, 80u, 96u, 128u, 256u}) {
+    for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+      const size_t tokens = 11;
+      Single s({6, 2, dim, type, type}, 300, tokens, 3);
+      s.kv.store_plain();
+      const double limit = type == KvType::kF32 ? 3e-6 : type == KvType::kF16 ? 2e-3 : 2e-2;
+      EXPECT_LE(worst_error(run(s.batch), oracle(s.batch)), limit) << dim << ' ' << kv_type_info(type).name;
+    }
+  }
+  Single mixed({3, 1, 64, KvType::kBF16, KvType::kF16}, 300, 5, 4);
+  mixed.kv.store_plain();
+  EXPECT_LE(worst_error(run(mixed.batch), oracle(mixed.batch)), 2e-2);
+}
+
+/// A random batch: several sequences, chunks and single tokens, windows, trees, rows that see nothing.
+struct Mixed {
+  explicit Mixed(uint32_t seed) : rng(seed) {
+    const size_t dims[] = {64, 80, 96, 128};
+    batch.g = {1, 1 + pick(3), dims[pick(4)], type(), type()};
+    batch.g.n_heads = batch.g.n_kv_heads * (1 + pick(8));
+    batch.softcap = pick(3) == 0 ? 5.0f : 0.0f;
+    for (size_t s = 0, n = 1 + pick(4); s < n; ++s) add_sequence(seed + static_cast<uint32_t>(s) * 10);
+    batch.q = random_floats(batch.tokens() * batch.row(), seed + 5);
+  }
+
+  size_t pick(size_t n) { return rng() % n; }
+  KvType type() { return static_cast<KvType>(pick(3)); }
+
+  void add_sequence(uint32_t seed) {
+    const size_t keys = 1 + pick(900);
+    const size_t tokens = std::min(keys, pick(2) == 0 ? 1 + pick(4) : 1 + pick(70));
+    kvs.push_back(std::make_unique<Kv>(batch.g, keys, seed));
+    kvs.back()->store_plain();
+    batch.kvs.push_back(kvs.back().get());
+    auto& views = batch.views.emplace_back();
+    const size_t kind = pick(4);
+    const size_t begin = keys - tokens;
+    for (size_t t = 0; t < tokens; ++t) {
+      QueryView view = causal(begin + t);
+      if (kind == 1) view.first_key = static_cast<uint32_t>(view.end_key > 100 ? view.end_key - 100 : 0);
+      if (kind == 2) {  // a random tree over the new tokens
+        auto& mask = masks.emplace_back(std::make_unique<std::vector<uint64_t>>((tokens + 63) / 64));
+        for (size_t j = 0; j <= t; ++j) {
+          if (j == t || pick(2) == 0) (*mask)[j / 64] |= uint64_t{1} << (j % 64);
+        }
+        view.end_key = static_cast<uint32_t>(keys);
+        view.tree_mask = mask->data();
+        view.tree_begin = static_cast<uint32_t>(begin);
+      }
+      if (kind == 3 && pick(5) == 0) view.end_key = view.first_key;  // sees nothing
+      views.push_back(view);
+    }
+  }
+
+  std::mt19937 rng;
+  Batch batch;
+  std::vector<std::unique_ptr<Kv>> kvs;
+  std::vector<std::unique_ptr<std::vector<uint64_t>>> masks;
+};
+
+TEST(AttentionTest, RandomBatchesMatchTheOracle) {
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    Mixed mixed(seed * 101);
+    const Geometry& g = mixed.batch.g;
+    const auto coarse = [](KvType type) {
+      return type == KvType::kBF16 ? 4e-2 : type == KvType::kF16 ? 5e-3 : 1e-5;
+    };
+    const double limit = std::max(coarse(g.k_type), coarse(g.v_type));
+    EXPECT_LE(worst_error(run(mixed.batch), oracle(mixed.batch)), limit) << seed;
+  }
+}
+
+TEST(AttentionTest, SameBitsOnEverySetAndThreadCount) {
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    Mixed mixed(seed * 77 + 5);
+    const auto reference = run(mixed.batch, 1, &attention_kernels_for(Isa::kScalar));
+    for (const Isa isa : available_isas()) {
+      for (const size_t threads : {1u, 2u, 3u, 7u}) {
+        const auto got = run(mixed.batch, threads, &attention_kernels_for(isa));
+        expect_same(got, reference, std::string(isa_name(isa)).c_str());
+      }
+    }
+  }
+}
+
+TEST(AttentionTest, LongContextSplitsOverThreads) {
+  Single s({9, 3, 64, KvType::kF16, KvType::kF16}, 3000, 1, 9);
+  s.kv.store_plain();
+  const auto reference = run(s.batch, 1);
+  for (const size_t threads : {2u, 3u, 7u, 40u}) expect_same(run(s.batch, threads), reference, "threads");
+}
+
+TEST(AttentionTest, TokenByTokenEqualsOneBatch) {
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    Mixed mixed(seed * 31 + 2);
+    const auto together = run(mixed.batch);
+    size_t token = 0;
+    for (size_t s = 0; s < mixed.batch.views.size(); ++s) {
+      for (const QueryView& view : mixed.batch.views[s]) {
+        Batch one = mixed.batch;
+        one.kvs = {mixed.batch.kvs[s]};
+        one.views = {{view}};
+        one.q.assign(mixed.batch.q.begin() + static_cast<std::ptrdiff_t>(token * one.row()),
+                     mixed.batch.q.begin() + static_cast<std::ptrdiff_t>((token + 1) * one.row()));
+        const auto alone = run(one);
+        ASSERT_EQ(std::memcmp(alone.data(), together.data() + token * one.row(), one.row() * sizeof(float)),
+                  0);
+        ++token;
+      }
+    }
+  }
+}
+
+TEST(AttentionTest, NullWindowTreeAndCapAreThePlainPath) {
+  Single plain({4, 2, 64, KvType::kF16, KvType::kF16}, 500, 20, 11);
+  plain.kv.store_plain();
+  const auto reference = run(plain.batch);
+  const std::vector<uint64_t> all(8, ~uint64_t{0});
+  for (QueryView& view : plain.batch.views[0]) {
+    view.tree_mask = all.data();
+    view.tree_begin = 3;
+  }
+  expect_same(run(plain.batch), reference, "a tree that hides nothing");
+  // The oldest blocks are gone: a window must never touch them.
+  Single window({4, 2, 64, KvType::kF16, KvType::kF16}, 500, 20, 11);
+  window.kv.store_plain();
+  for (QueryView& view : window.batch.views[0]) view.first_key = 320;
+  const auto kept = run(window.batch);
+  for (size_t h = 0; h < 2; ++h) {
+    for (size_t b = 0; b < 10; ++b) window.kv.blocks(h)[b] = {nullptr, nullptr, 0, KeyEncoding::kAbsolute};
+  }
+  expect_same(run(window.batch), kept, "absent blocks");
+}
+
+RopeTable make_rope(RopeStyle style, size_t dims, bool yarn) {
+  RopeParams params;
+  params.dims = dims;
+  params.style = style;
+  if (yarn) {
+    params.scaling = RopeScaling::kYarn;
+    params.factor = 2.0;
+    params.original_context = 512;
+  }
+  return std::move(RopeTable::create(params, 2048)).value();
+}
+
+TEST(AttentionTest, KeyEncodingsAgree) {
+  for (const RopeStyle style : {RopeStyle::kInterleaved, RopeStyle::kHalf}) {
+    for (const size_t tokens : {1u, 19u}) {
+      const RopeTable rope = make_rope(style, tokens == 1 ? 64 : 48, tokens == 1);
+      Single s({6, 2, 64, KvType::kF32, KvType::kF32}, 600, tokens, 21);
+      s.kv.store([](size_t) { return KeyEncoding::kAbsolute; }, &rope);
+      Batch rotated = s.batch;
+      for (size_t t = 0; t < tokens; ++t) {
+        rope.rotate(s.batch.views[0][t].pos, rotated.q.data() + t * rotated.row(), 6, 64);
+      }
+      const auto reference = run(rotated);
+      EXPECT_LE(worst_error(reference, oracle(s.batch, &rope)), 1e-5);
+
+      s.batch.rope = &rope;  // from here on queries come unrotated
+      const auto check = [&](const std::function<KeyEncoding(size_t)>& encoding, const char* what) {
+        s.kv.store(encoding, &rope);
+        const auto got = run(s.batch);
+        double worst = 0;
+        for (size_t i = 0; i < got.size(); ++i) {
+          worst = std::max(worst, static_cast<double>(std::abs(got[i] - reference[i])));
+        }
+        EXPECT_LE(worst, 1e-5) << what;
+        expect_same(run(s.batch, 3), got, what);
+      };
+      check([](size_t) { return KeyEncoding::kAbsolute; }, "absolute");
+      check([](size_t) { return KeyEncoding::kBlockRelative; }, "relative");
+      check([](size_t) { return KeyEncoding::kUnrotated; }, "unrotated");
+      check([](size_t b) { return static_cast<KeyEncoding>(b % 3); }, "mixed");
+    }
+  }
+}
+
+TEST(AttentionTest, ShiftingAllPositionsChangesNothing) {
+  const RopeTable rope = make_rope(RopeStyle::kHalf, 64, false);
+  Single s({3, 1, 64, KvType::kF32, KvType::kF32}, 400, 4, 22);
+  s.kv.store([](size_t) { return KeyEncoding::kBlockRelative; }, &rope);
+  s.batch.rope = &rope;
+  const auto reference = run(s.batch);
+  for (KvBlockRef& block : s.kv.blocks(0)) block.base_pos += 1234;
+  for (QueryView& view : s.batch.views[0]) view.pos += 1234;
+  expect_same(run(s.batch), reference, "only distances matter");
+}
+
+TEST(AttentionTest, NothingToSeeGivesZeros) {
+  Single s({3, 1, 64, KvType::kF16, KvType::kF16}, 100, 3, 23);
+  s.kv.store_plain();
+  for (QueryView& view : s.batch.views[0]) view.first_key = 100;
+  for (const size_t threads : {1u, 2u}) {
+    for (const float v : run(s.batch, threads)) ASSERT_EQ(v, 0.0f);
+  }
+}
+
+TEST(AttentionTest, ThePlannedScratchIsEnough) {
+  for (const size_t threads : {1u, 2u, 5u}) {
+    Mixed mixed(3);
+    std::vector<AttentionSeq> seqs;
+    std::vector<float> out(mixed.batch.tokens() * mixed.batch.row());
+    const AttentionArgs args = args_of(mixed.batch, seqs, out.data());
+    const AttentionHeads heads{args.n_heads, args.n_kv_heads, args.head_dim};
+    EXPECT_LE(attention_scratch_bytes(args, threads), attention_scratch_bytes(heads, 100, 1000, threads));
+  }
+}
+
+TEST(AttentionTest, RunsInAPoolRegion) {
+  Single s({9, 3, 64, KvType::kF16, KvType::kF16}, 1000, 40, 24);
+  s.kv.store_plain();
+  const auto reference = run(s.batch);
+  std::vector<float> out(reference.size());
+  std::vector<AttentionSeq> seqs;
+  const AttentionArgs args = args_of(s.batch, seqs, out.data());
+  ThreadPool pool(3, false);
+  Bytes scratch = aligned_bytes(attention_scratch_bytes(args, pool.size()));
+  std::memset(scratch.get(), 0, attention_counter_bytes());
+  for (int layer = 0; layer < 5; ++layer) {
+    pool.run([&](Worker& worker) { attention(args, scratch.get(), worker); });
+    expect_same(out, reference, "pool");
+  }
+}
+
+}  // namespace
+}  // namespace isthmus
