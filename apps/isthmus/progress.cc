@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "apps/isthmus/output.h"
-#include "os/process_terminal.h"
+#include "os/terminal.h"
 
 namespace isthmus::cli {
 namespace {
@@ -23,7 +23,7 @@ std::string time_left(double seconds) {
 
 }  // namespace
 
-ProgressBar::ProgressBar(bool quiet) : quiet_(quiet), terminal_(is_terminal(2)) {}
+ProgressBar::ProgressBar(bool quiet) : quiet_(quiet), terminal_(os::is_terminal(os::Stream::kError)) {}
 
 ProgressBar::~ProgressBar() { finish(); }
 
@@ -68,7 +68,7 @@ void ProgressBar::show(const std::string& label, uint64_t done, uint64_t total) 
     fmt::print(stderr, "{}\n", line);
     return;
   }
-  const size_t width = terminal_width(2);
+  const size_t width = os::terminal_columns(os::Stream::kError);
   if (line.size() >= width) line.resize(width - 1);
   fmt::print(stderr, "\r{}\x1b[K", line);
   std::fflush(stderr);

@@ -108,6 +108,7 @@ class Hop {
   const Origin& first_;
   HttpResponse& response_;
   HeaderList headers_;
+  HeaderList resolve_;
   std::optional<AddressKind> allowed_from_;
   bool through_proxy_ = proxy_configured();
   AddressKind dialled_ = AddressKind::kPublic;
@@ -184,12 +185,16 @@ Status Hop::on_body(std::span<const std::byte> bytes) {
 }
 
 Status Hop::configure(CURL* easy, const HttpGet& request, bool send_credential) {
-  const auto add = [this](const std::string& line) {
-    if (curl_slist* longer = curl_slist_append(headers_.get(), line.c_str())) {
-      static_cast<void>(headers_.release());
-      headers_.reset(longer);
-    }
+  bool good = true;
+  const auto append = [&good](HeaderList& list, const std::string& line) {
+    curl_slist* longer = curl_slist_append(list.get(), line.c_str());
+    good &= longer != nullptr;
+    if (longer == nullptr) return;
+    static_cast<void>(list.release());
+    list.reset(longer);
   };
+  const auto add = [&](const std::string& line) { append(headers_, line); };
+  for (const std::string& answer : options_.resolve) append(resolve_, answer);
   add("Accept: */*");
   add("Accept-Encoding: identity");
   for (const std::string& line : request.headers) add(line);
@@ -200,7 +205,6 @@ Status Hop::configure(CURL* easy, const HttpGet& request, bool send_credential) 
     const char* value = std::getenv(name);
     if (ca_file.empty() && value != nullptr) ca_file = value;
   }
-  bool good = true;
   const auto set = [&](CURLoption option, auto value) {
     good &= curl_easy_setopt(easy, option, value) == CURLE_OK;
   };
@@ -213,6 +217,7 @@ Status Hop::configure(CURL* easy, const HttpGet& request, bool send_credential) 
   set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_timeout.count()));
   set(CURLOPT_USERAGENT, options_.user_agent.c_str());
   set(CURLOPT_HTTPHEADER, headers_.get());
+  if (resolve_) set(CURLOPT_RESOLVE, resolve_.get());
   set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
   if (!ca_file.empty()) set(CURLOPT_CAINFO, ca_file.c_str());
   set(CURLOPT_HEADERFUNCTION, &Hop::header_callback);

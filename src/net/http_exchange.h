@@ -35,6 +35,7 @@ struct HttpOptions {
   int max_redirects = 10;
   std::string user_agent = "isthmus";
   std::string ca_file;  // PEM bundle; empty: the system's, or SSL_CERT_FILE / CURL_CA_BUNDLE when set
+  std::vector<std::string> resolve;  // "host:port:address" answers that replace the name service's
   StopPolicy stop;
 };
 

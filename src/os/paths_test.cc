@@ -16,27 +16,27 @@ EnvLookup fake_env(std::map<std::string, std::string> values) {
 }
 
 TEST(Paths, DefaultsFollowTheSpecification) {
-  const auto env = fake_env({{"HOME", "/home/a"}});
-  EXPECT_EQ(*standard_path(Place::kConfig, env), "/home/a/.config/isthmus");
-  EXPECT_EQ(*standard_path(Place::kData, env), "/home/a/.local/share/isthmus");
-  EXPECT_EQ(*standard_path(Place::kModels, env), "/home/a/.local/share/isthmus/models");
-  EXPECT_EQ(*standard_path(Place::kCache, env), "/home/a/.cache/isthmus");
-  EXPECT_EQ(*standard_path(Place::kState, env), "/home/a/.local/state/isthmus");
-  EXPECT_EQ(*standard_path(Place::kRuntime, env), "/home/a/.cache/isthmus/run");
+  const auto env = fake_env({{"HOME", "/h/a"}});
+  EXPECT_EQ(*standard_path(Place::kConfig, env), "/h/a/.config/isthmus");
+  EXPECT_EQ(*standard_path(Place::kData, env), "/h/a/.local/share/isthmus");
+  EXPECT_EQ(*standard_path(Place::kModels, env), "/h/a/.local/share/isthmus/models");
+  EXPECT_EQ(*standard_path(Place::kCache, env), "/h/a/.cache/isthmus");
+  EXPECT_EQ(*standard_path(Place::kState, env), "/h/a/.local/state/isthmus");
+  EXPECT_EQ(*standard_path(Place::kRuntime, env), "/h/a/.cache/isthmus/run");
 }
 
 TEST(Paths, XdgVariablesMoveThePlaces) {
-  const auto env = fake_env({{"HOME", "/home/a"},
+  const auto env = fake_env({{"HOME", "/h/a"},
                              {"XDG_DATA_HOME", "/data/"},
                              {"XDG_CACHE_HOME", "relative/is/ignored"},
                              {"XDG_RUNTIME_DIR", "/run/user/7"}});
   EXPECT_EQ(*standard_path(Place::kModels, env), "/data/isthmus/models");
-  EXPECT_EQ(*standard_path(Place::kCache, env), "/home/a/.cache/isthmus");
+  EXPECT_EQ(*standard_path(Place::kCache, env), "/h/a/.cache/isthmus");
   EXPECT_EQ(*standard_path(Place::kRuntime, env), "/run/user/7/isthmus");
 }
 
 TEST(Paths, OwnVariableWinsAndMustBeAbsolute) {
-  const auto env = fake_env({{"HOME", "/home/a"},
+  const auto env = fake_env({{"HOME", "/h/a"},
                              {"XDG_DATA_HOME", "/data"},
                              {"ISTHMUS_MODELS", "/big/models"},
                              {"ISTHMUS_CACHE", "cache"}});
