@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Writes small random GGUF models for tests: make_tiny_models.py OUT_DIR [NAME ...]
+"""Writes small random GGUF models for tests: make_tiny_models.py OUT_DIR [--check GOLDEN_DIR] [NAME ...]
 
 One model for each architecture variant and one for each tensor type that Isthmus computes with. The weights come from
 a seed, so the files are the same bytes on every machine (tests/golden/tiny/*.json.gz hold their SHA-256); nothing
 but Python's standard library is used. A quantised tensor is made of random blocks, not quantised from floats: every
 bit of a block is exercised, scales are negative and subnormal now and then, and the sizes are chosen so that the
-values have the spread of a trained layer. Files that exist with the right content are left alone.
+values have the spread of a trained layer. Files that exist with the right content are left alone. With --check the
+files are compared with the SHA-256 that each golden file names.
 """
+import argparse
+import gzip
 import hashlib
+import json
 import math
 import random
 import struct
@@ -304,13 +308,29 @@ def write_models(out: Path, names: list[str]) -> None:
             partial.rename(path)
 
 
+def check_models(out: Path, golden: Path, names: list[str]) -> None:
+    """Ends the program when a model is not the one whose logits were recorded."""
+    for name in names:
+        with gzip.open(golden / f"{name}.json.gz") as file:
+            expected = json.load(file)["sha256"]
+        if hashlib.sha256((out / f"{name}.gguf").read_bytes()).hexdigest() != expected:
+            sys.exit(f"{name}.gguf is not the file that {golden / name}.json.gz was measured with; "
+                     "run tests/oracle/make_tiny_golden.py after changing the models")
+
+
 def main() -> None:
-    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
-    unknown = [name for name in sys.argv[2:] if name not in MODELS]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, metavar="OUT_DIR")
+    parser.add_argument("--check", type=Path, metavar="GOLDEN_DIR")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    args = parser.parse_args()
+    unknown = [name for name in args.names if name not in MODELS]
     if unknown:
         sys.exit(f"no such model: {' '.join(unknown)}; there are {' '.join(MODELS)}")
-    write_models(Path(sys.argv[1]), sys.argv[2:] or list(MODELS))
+    names = args.names or list(MODELS)
+    write_models(args.out, names)
+    if args.check:
+        check_models(args.out, args.check, names)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ unpack() {
   mkdir -p "$work/unpacked"
   tar xzf "$work/source.tar.gz" -C "$work/unpacked"
   mv "$work/unpacked"/*/vendor/llama.cpp "$work/llama.cpp"
-  rm -rf "$work/unpacked"
+  rm -rf "$work/unpacked" "$work/llama.cpp/.git"  # the latter points to a repository that is not there
 }
 
 build_library() {

@@ -184,9 +184,10 @@ def main() -> None:
     facts, results = machine(args), measure(args, cells)
     lines = [line_of(cell, key, by_setting) for cell, samples in results.items()
              for key, by_setting in samples.speed.items()]
-    memory = [{"model": cell.model, "threads": cell.threads,
-               "isthmus": max(samples.memory[OURS], default=0),
-               "peer": min(max(v) for s, v in samples.memory.items() if s != OURS)} for cell, samples in results.items() if cell.depth == 0]  # deeper, the peer's driver holds a copy of the KV
+    # Deeper, the peer's driver holds a copy of the KV, so only depth 0 compares.
+    memory = [{"model": cell.model, "threads": cell.threads, "isthmus": max(samples.memory[OURS], default=0),
+               "peer": min(max(peaks) for setting, peaks in samples.memory.items() if setting != OURS)}
+              for cell, samples in results.items() if cell.depth == 0]
     print_table(facts, lines, memory)
     if args.out:
         args.out.write_text(json.dumps({"machine": facts, "rows": lines, "memory": memory}, indent=1) + "\n")
