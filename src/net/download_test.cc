@@ -5,7 +5,7 @@
 
 #include <future>
 
-#include "net/testing/test_server.h"
+#include "net/testing/server_for_test.h"
 
 namespace isthmus {
 namespace {

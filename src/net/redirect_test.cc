@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "net/download.h"
-#include "net/testing/test_server.h"
+#include "net/testing/server_for_test.h"
 
 namespace isthmus {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "net/testing/test_server.h"
+#include "net/testing/server_for_test.h"
 #include "store/fetch.h"
 #include "store/pull.h"
 #include "store/testing/store_fixture.h"
