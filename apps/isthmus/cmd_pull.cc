@@ -1,15 +1,12 @@
 // isthmus pull: brings a model onto this machine.
 #include <fmt/core.h>
 
-#include <iostream>
 #include <memory>
 
 #include "apps/isthmus/command.h"
 #include "apps/isthmus/models.h"
 #include "apps/isthmus/output.h"
-#include "apps/isthmus/progress.h"
-#include "apps/isthmus/version.h"
-#include "os/terminal.h"
+#include "apps/isthmus/pull_flow.h"
 
 namespace isthmus::cli {
 namespace {
@@ -33,27 +30,7 @@ constexpr char kDescription[] =
     "Parts that are joined are written as ranges: part{1..22}, part{00..03}.\n\n"
     "The path of the model is printed on standard output. A pull that was stopped goes on where it was.";
 
-void show_licence(const Licence& licence, ProgressBar& bar) {
-  bar.say(fmt::format("Licence: {}{}{}", printable(licence.name), licence.url.empty() ? "" : ", ",
-                      printable(licence.url)));
-  if (!licence.terms.empty()) bar.say(printable(licence.terms));
-}
-
-bool ask_on_terminal(const Licence& licence) {
-  if (!os::is_terminal(os::Stream::kInput) || !os::is_terminal(os::Stream::kError)) return false;
-  fmt::print(stderr, "Do you accept the {}? [y/N] ", printable(licence.name));
-  std::string answer;
-  std::getline(std::cin, answer);
-  return answer == "y" || answer == "Y" || answer == "yes";
-}
-
-std::string progress_label(const PullProgress& progress) {
-  std::string label(phase_name(progress.phase));
-  if (progress.parts > 1) label += fmt::format(" part {} of {}", progress.part, progress.parts);
-  return label;
-}
-
-void print_outcome(const PullOutcome& outcome, const Context& context, ProgressBar& bar) {
+void print_outcome(const PullOutcome& outcome, const Context& context) {
   const Manifest& manifest = outcome.manifest;
   if (context.json) {
     print_json({{"name", manifest.name},
@@ -65,32 +42,21 @@ void print_outcome(const PullOutcome& outcome, const Context& context, ProgressB
                 {"was_here", outcome.was_here}});
     return;
   }
-  bar.say(fmt::format("{} {} ({}, SHA-256 {})", manifest.name,
-                      outcome.was_here ? "was here already" : "is ready", human_bytes(manifest.size),
-                      manifest.sha256));
+  fmt::print(stderr, "{} {} ({}, SHA-256 {})\n", manifest.name,
+             outcome.was_here ? "was here already" : "is ready", human_bytes(manifest.size), manifest.sha256);
   fmt::print("{}\n", outcome.path);
 }
 
 Status pull(const Options& options, const Context& context) {
-  ISTHMUS_ASSIGN_OR_RETURN(ModelStore store, open_store(options.store));
-  ISTHMUS_ASSIGN_OR_RETURN(const Catalogue catalogue, load_catalogue());
-  ProgressBar bar(options.quiet);
   PullOptions pull;
   pull.name = options.name;
   pull.sha256 = options.sha256;
   pull.accept_licence = options.accept_licence;
   pull.again = options.again;
-  pull.stop.token = context.stop;
-  pull.download.http.user_agent = "isthmus/" ISTHMUS_VERSION;
-  pull.show_licence = [&](const Licence& licence) { show_licence(licence, bar); };
-  pull.ask_licence = ask_on_terminal;
-  pull.notice = [&](const std::string& sentence) { bar.say(printable(sentence)); };
-  pull.progress = [&](const PullProgress& progress) {
-    bar.show(progress_label(progress), progress.done, progress.total);
-  };
-  ISTHMUS_ASSIGN_OR_RETURN(const PullOutcome outcome, pull_model(store, catalogue, options.reference, pull));
-  bar.finish();
-  print_outcome(outcome, context, bar);
+  ISTHMUS_ASSIGN_OR_RETURN(
+      const PullOutcome outcome,
+      pull_showing_progress(options.reference, options.store, std::move(pull), options.quiet, context));
+  print_outcome(outcome, context);
   return ok_status();
 }
 

@@ -46,6 +46,25 @@ std::vector<TokenId> VocabTokenizer::encode(std::string_view text, Specials spec
   return out;
 }
 
+std::vector<TokenId> VocabTokenizer::encode_guarded(std::string_view text,
+                                                    std::span<const size_t> guarded) const {
+  std::vector<Fragment> kept;
+  auto place = guarded.begin();
+  for (const Fragment& fragment : all_specials_.split(text)) {
+    while (place != guarded.end() && *place <= fragment.begin) ++place;
+    const bool forged = fragment.id >= 0 && place != guarded.end() && *place < fragment.end;
+    const bool is_text = fragment.id < 0 || forged;
+    if (is_text && !kept.empty() && kept.back().id < 0 && kept.back().end == fragment.begin) {
+      kept.back().end = fragment.end;  // what surrounds a forged token is one text with it
+    } else {
+      kept.push_back({fragment.begin, fragment.end, is_text ? TokenId{-1} : fragment.id});
+    }
+  }
+  std::vector<TokenId> out;
+  encode_fragments(text, kept, out);
+  return out;
+}
+
 std::string_view VocabTokenizer::piece(TokenId id, bool show_special) const {
   if (!vocab_.has(id) || (!show_special && vocab_.is_special(id))) return {};
   return vocab_.piece(id);

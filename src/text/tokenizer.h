@@ -48,6 +48,12 @@ class Tokenizer {
   /// text, times the logarithm of its longest word.
   virtual std::vector<TokenId> encode(std::string_view text, Specials specials, bool add_bos_eos) const = 0;
 
+  /// As encode(text, Specials::kParse, false), except that no special token is recognised across one of the
+  /// `guarded` places: byte offsets into text, ascending. A chat template's markers are tokens; the same
+  /// spelling inside a message, with a guarded place inside it, stays text.
+  virtual std::vector<TokenId> encode_guarded(std::string_view text,
+                                              std::span<const size_t> guarded) const = 0;
+
   /// The bytes of one token: what it adds to the text. Control tokens give their name only when
   /// `show_special`.
   virtual std::string_view piece(TokenId id, bool show_special) const = 0;

@@ -24,6 +24,7 @@ class VocabTokenizer : public Tokenizer {
   };
 
   std::vector<TokenId> encode(std::string_view text, Specials specials, bool add_bos_eos) const final;
+  std::vector<TokenId> encode_guarded(std::string_view text, std::span<const size_t> guarded) const final;
   std::string_view piece(TokenId id, bool show_special) const final;
   std::string decode(std::span<const TokenId> ids, bool show_special) const final;
   size_t vocab_size() const final { return vocab_.size(); }

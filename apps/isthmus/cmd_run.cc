@@ -1,0 +1,167 @@
+// isthmus run: one prompt, one answer. The answer goes to stdout, everything else to stderr.
+#include <fmt/core.h>
+
+#include <chrono>
+#include <memory>
+
+#include "apps/isthmus/figures.h"
+#include "apps/isthmus/input.h"
+#include "apps/isthmus/model_args.h"
+#include "apps/isthmus/output.h"
+#include "engine/chat.h"
+#include "engine/generate.h"
+#include "os/energy.h"
+
+namespace isthmus::cli {
+namespace {
+
+struct RunOptions {
+  ModelArgs model;
+  SamplerArgs sampler;
+  std::string prompt;
+  std::string system;
+  std::vector<std::string> stops;
+  size_t max_tokens = 0;  // 0: until the model stops or the context is full
+  bool raw = false;
+  bool ignore_eos = false;
+  bool shift = false;
+  bool quiet = false;
+  uint32_t logprobs = 0;
+  double timeout = 0;  // seconds; 0: none
+};
+
+Result<std::vector<TokenId>> encode_prompt(const LanguageModel& model, const RunOptions& o,
+                                           const std::string& prompt) {
+  if (o.raw) return model.tokenizer().encode(prompt, Specials::kParse, true);
+  ChatRequest chat;
+  if (!o.system.empty()) chat.messages.push_back({{"role", "system"}, {"content", o.system}});
+  chat.messages.push_back({{"role", "user"}, {"content", prompt}});
+  chat.now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  return encode_chat(model, chat);
+}
+
+nlohmann::ordered_json logprobs_json(const LanguageModel& model, const std::vector<TokenLogprob>& list) {
+  auto out = nlohmann::ordered_json::array();
+  for (const auto& item : list) {
+    out.push_back({{"id", item.token},
+                   {"token", printable(model.tokenizer().piece(item.token, true))},
+                   {"logprob", item.logprob}});
+  }
+  return out;
+}
+
+nlohmann::ordered_json result_json(const LanguageModel& model, const RunOptions& o,
+                                   const GenerateResult& result, const SamplerParams& sampler,
+                                   const std::optional<Energy>& energy) {
+  nlohmann::ordered_json out = {
+      {"model", o.model.model}, {"text", result.text}, {"finish_reason", finish_reason_name(result.reason)}};
+  if (!result.stop_string.empty()) out["stop_string"] = result.stop_string;
+  out["seed"] = sampler.seed;
+  out["tokens"] = result.tokens;
+  if (!result.details.empty()) {
+    auto list = nlohmann::ordered_json::array();
+    for (const Sampled& s : result.details) {
+      list.push_back({{"id", s.token},
+                      {"token", printable(model.tokenizer().piece(s.token, true))},
+                      {"logprob", s.logprob},
+                      {"top", logprobs_json(model, s.top)},
+                      {"top_after_sampler", logprobs_json(model, s.top_final)}});
+    }
+    out["logprobs"] = list;
+  }
+  out["figures"] = figures_json(result.figures, energy);
+  return out;
+}
+
+Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
+  std::string prompt = o.prompt;
+  if (prompt.empty() || prompt == "-") {
+    ISTHMUS_ASSIGN_OR_RETURN(prompt, read_input("-"));
+    // A prompt from a pipe ends with the newline of the last line, which nobody means.
+    if (!prompt.empty() && prompt.back() == '\n') prompt.pop_back();
+  }
+  if (prompt.empty()) return invalid_argument("the prompt is empty");
+  GenerateRequest request;
+  ISTHMUS_ASSIGN_OR_RETURN(request.sampler, sampler_params(app, o.sampler));
+  request.sampler.logprobs = o.logprobs;
+  ISTHMUS_ASSIGN_OR_RETURN(ModelOptions options, model_options(o.model));
+  ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(o.model, std::move(options), context));
+  ISTHMUS_ASSIGN_OR_RETURN(const auto session, Session::create(model));
+  ISTHMUS_ASSIGN_OR_RETURN(request.prompt, encode_prompt(*model, o, prompt));
+  request.stops = o.stops;
+  request.ignore_stop_tokens = o.ignore_eos;
+  if (o.max_tokens > 0) request.max_tokens = o.max_tokens;
+  request.on_full = o.shift ? ContextPolicy::kShift : ContextPolicy::kStop;
+  request.stop.token = context.stop;
+  if (o.timeout > 0) {
+    request.stop.deadline =
+        std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                               std::chrono::duration<double>(o.timeout));
+  }
+  if (!context.json) {
+    request.on_text = [](std::string_view text) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+      return true;
+    };
+  }
+  const MeterChoice meter = choose_meter();
+  auto span = EnergySpan::start(*meter.meter, 0);
+  ISTHMUS_ASSIGN_OR_RETURN(const GenerateResult result, generate(*session, request));
+  std::optional<Energy> energy;
+  if (span.ok()) {
+    const auto used = span->finish();
+    if (used.ok()) energy = *used;
+  }
+  if (context.json) {
+    print_json(result_json(*model, o, result, request.sampler, energy));
+  } else {
+    if (!result.text.empty() && result.text.back() != '\n') std::fputc('\n', stdout);
+    std::fflush(stdout);
+    if (!o.quiet) {
+      fmt::print(stderr, "[{}; {}]\n", finish_reason_name(result.reason),
+                 figures_line(result.figures, energy));
+    }
+  }
+  if (result.reason == FinishReason::kCancelled) return cancelled("stopped by the user");
+  if (result.reason == FinishReason::kDeadline)
+    return deadline_exceeded("the time limit has passed; the answer above is cut");
+  return ok_status();
+}
+
+}  // namespace
+
+Command run_command() {
+  return {.name = "run",
+          .group = Group::kRun,
+          .summary = "Answer one prompt",
+          .json = true,
+          .aliases = {},
+          .description =
+              "The answer goes to standard output, all else to standard error, so that the command works in "
+              "pipes. "
+              "Without PROMPT, or with '-', the prompt is read from standard input.\n\n"
+              "The prompt is put through the model's chat template; with --raw it is continued as it stands.",
+          .setup = [](CLI::App& app) {
+            auto o = std::make_shared<RunOptions>();
+            add_model_args(app, o->model, true);
+            app.add_option("PROMPT", o->prompt, "the prompt; '-' or nothing: standard input");
+            app.add_option("-s,--system", o->system, "system message");
+            app.add_option("-n,--max-tokens", o->max_tokens,
+                           "most tokens to generate (default: until the model stops)");
+            app.add_option("--stop", o->stops, "stop at this text, repeatable")->allow_extra_args(false);
+            app.add_flag("--raw", o->raw, "no chat template; special tokens in the prompt are recognised");
+            app.add_flag("--ignore-eos", o->ignore_eos, "go on when the model wants to stop");
+            app.add_flag("--shift", o->shift, "when the context is full, drop the older half and go on");
+            app.add_flag("-q,--quiet", o->quiet, "no figures on standard error");
+            app.add_option("--logprobs", o->logprobs,
+                           "report this many alternatives per token (with --json)");
+            app.add_option("--timeout", o->timeout, "stop after this many seconds");
+            add_sampler_args(app, o->sampler);
+            return Action([o, &app](const Context& context) { return run(*o, app, context); });
+          }};
+}
+
+}  // namespace isthmus::cli

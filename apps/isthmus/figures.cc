@@ -1,0 +1,72 @@
+#include "apps/isthmus/figures.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "apps/isthmus/output.h"
+#include "os/cpu.h"
+
+namespace isthmus::cli {
+namespace {
+
+double rate(size_t tokens, double seconds) { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
+
+size_t read_tokens(const RunFigures& f) { return f.prompt_tokens - f.reused_tokens; }
+
+}  // namespace
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<size_t>(std::floor(at));
+  const size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+}
+
+std::string figures_line(const RunFigures& f, const std::optional<Energy>& energy) {
+  std::string out = fmt::format("{} + {} tokens", f.prompt_tokens, f.generated_tokens);
+  if (f.reused_tokens > 0) out += fmt::format(" ({} reused)", f.reused_tokens);
+  out += fmt::format(", TTFT {:.0f} ms, prompt {:.0f} tokens/s", f.ttft_seconds * 1e3,
+                     rate(read_tokens(f), f.prefill_seconds));
+  if (!f.gap_seconds.empty()) {
+    out +=
+        fmt::format(", TBT p50 {:.1f} ms, p99 {:.1f} ms, {:.1f} tokens/s", quantile(f.gap_seconds, 0.5) * 1e3,
+                    quantile(f.gap_seconds, 0.99) * 1e3, rate(f.gap_seconds.size(), f.decode_seconds));
+  }
+  if (energy && f.generated_tokens > 0) {
+    out += fmt::format(", {:.3f} J/token gross ({})",
+                       energy->gross_joules / static_cast<double>(read_tokens(f) + f.generated_tokens),
+                       energy_source_name(energy->source));
+  }
+  if (f.context_shifts > 0) out += fmt::format(", {} context shifts", f.context_shifts);
+  return out + ", peak " + human_bytes(os::peak_resident_bytes());
+}
+
+nlohmann::ordered_json figures_json(const RunFigures& f, const std::optional<Energy>& energy) {
+  nlohmann::ordered_json out = {
+      {"prompt_tokens", f.prompt_tokens},
+      {"reused_tokens", f.reused_tokens},
+      {"generated_tokens", f.generated_tokens},
+      {"ttft_ms", f.ttft_seconds * 1e3},
+      {"tbt_p50_ms", quantile(f.gap_seconds, 0.5) * 1e3},
+      {"tbt_p99_ms", quantile(f.gap_seconds, 0.99) * 1e3},
+      {"prefill_tokens_per_second", rate(read_tokens(f), f.prefill_seconds)},
+      {"decode_tokens_per_second", rate(f.gap_seconds.size(), f.decode_seconds)},
+      {"context_shifts", f.context_shifts},
+      {"peak_memory_bytes", os::peak_resident_bytes()},
+  };
+  if (energy) {
+    const auto tokens = static_cast<double>(std::max<size_t>(1, read_tokens(f) + f.generated_tokens));
+    out["energy"] = {{"source", energy_source_name(energy->source)},
+                     {"joules_per_token_gross", energy->gross_joules / tokens},
+                     {"joules_per_token_net", energy->net_joules / tokens},
+                     {"idle_watts", energy->idle_watts},
+                     {"long_enough", energy->long_enough}};
+  }
+  return out;
+}
+
+}  // namespace isthmus::cli

@@ -1,0 +1,146 @@
+#include "apps/isthmus/model_args.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "apps/isthmus/models.h"
+#include "apps/isthmus/progress.h"
+#include "apps/isthmus/pull_flow.h"
+#include "os/file.h"
+
+namespace isthmus::cli {
+namespace {
+
+constexpr uint64_t kMaxTemplateBytes = 1 << 20;
+
+Result<Precision> parse_precision(const std::string& text) {
+  if (text == "default") return Precision::kDefault;
+  if (text == "exact") return Precision::kExact;
+  if (text == "f32") return Precision::kReference;
+  return invalid_argument("--precision is '" + text + "'; known are default, exact and f32");
+}
+
+/// A built-in name, or the text of a file.
+Result<std::string> read_template(const std::string& argument) {
+  const auto names = ChatTemplate::builtin_names();
+  if (argument.empty() || std::find(names.begin(), names.end(), argument) != names.end()) return argument;
+  return real_file_system().read(argument, kMaxTemplateBytes);
+}
+
+}  // namespace
+
+void add_model_args(CLI::App& app, ModelArgs& args, bool chat) {
+  app.add_option("MODEL", args.model, "a catalogue name, a pulled model's name, or the path of a GGUF file")
+      ->required();
+  app.add_option("-t,--threads", args.threads, "threads (default: as many as can run at once)")
+      ->check(CLI::Range(size_t{1}, size_t{1024}));
+  app.add_option("-c,--ctx", args.context, "tokens of context to hold (default: the model's, at most 4096)")
+      ->check(CLI::Range(size_t{1}, size_t{1} << 28));
+  app.add_option("--memory", args.memory, "refuse to load when more memory would be needed, as 2GB or 500MB");
+  app.add_option("--kv", args.kv_type, "type of the KV cache: f32, f16 or bf16")->capture_default_str();
+  app.add_option(
+         "--precision", args.precision,
+         "arithmetic: default, exact (equal bits for any batch and thread count) or f32 (reference, slow)")
+      ->capture_default_str();
+  if (chat) {
+    app.add_option("--template", args.chat_template,
+                   "chat template: a file, or chatml, llama3, gemma or phi3");
+  }
+}
+
+Result<uint64_t> parse_bytes(const std::string& text) {
+  static constexpr std::pair<const char*, double> kUnits[] = {
+      {"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9},
+      {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"M", 1e6},  {"G", 1e9}};
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() && std::isfinite(value) && value > 0) {
+    for (const auto& [unit, factor] : kUnits) {
+      if (std::string(end) == unit && value * factor < 0x1p62) return static_cast<uint64_t>(value * factor);
+    }
+  }
+  return invalid_argument("'" + text + "' is not a size; write it as 2GB, 500MB or 1.5GiB");
+}
+
+Result<std::string> model_path(const std::string& model, const Context& context) {
+  const StoreFlags flags;
+  auto found = find_model(model, flags);
+  if (found.ok()) return found->path;
+  ISTHMUS_ASSIGN_OR_RETURN(const Catalogue catalogue, load_catalogue());
+  if (found.status().code() != Code::kNotFound || catalogue.find(model) == nullptr) return found.status();
+  fmt::print(stderr, "{} is not on this machine yet; fetching it.\n", model);
+  ISTHMUS_ASSIGN_OR_RETURN(const PullOutcome outcome,
+                           pull_showing_progress(model, flags, PullOptions(), context.json, context));
+  return outcome.path;
+}
+
+Result<ModelOptions> model_options(const ModelArgs& args) {
+  ModelOptions options;
+  options.threads = args.threads;
+  options.context = args.context;
+  ISTHMUS_ASSIGN_OR_RETURN(options.precision, parse_precision(args.precision));
+  const auto kv = kv_type_from_name(args.kv_type);
+  if (!kv) return invalid_argument("--kv is '" + args.kv_type + "'; known are f32, f16 and bf16");
+  options.kv_type = *kv;
+  if (!args.memory.empty()) {
+    const auto limit = parse_bytes(args.memory);
+    if (!limit.ok()) return limit.status().with_context("--memory");
+    options.memory_limit = *limit;
+  }
+  ISTHMUS_ASSIGN_OR_RETURN(options.chat_template, read_template(args.chat_template));
+  return options;
+}
+
+Result<std::shared_ptr<LanguageModel>> load_model(const ModelArgs& args, ModelOptions options,
+                                                  const Context& context) {
+  ISTHMUS_ASSIGN_OR_RETURN(const std::string path, model_path(args.model, context));
+  options.stop.token = context.stop;
+  ProgressBar bar(context.json);
+  options.progress = [&bar](uint64_t done, uint64_t total) { bar.show("loading", done, total); };
+  auto model = LanguageModel::load(path, std::move(options));
+  bar.finish();
+  return model;
+}
+
+void add_sampler_args(CLI::App& app, SamplerArgs& args) {
+  SamplerParams& p = args.params;
+  app.add_flag("--greedy", args.greedy, "always take the most likely token");
+  app.add_option("--temperature", p.temperature, "0 = greedy")->capture_default_str();
+  app.add_option("--top-k", p.top_k, "keep the k most likely tokens; 0 = off")->capture_default_str();
+  app.add_option("--top-p", p.top_p, "keep the most likely tokens of this mass; 1 = off")
+      ->capture_default_str();
+  app.add_option("--min-p", p.min_p, "drop tokens below this share of the best one; 0 = off")
+      ->capture_default_str();
+  app.add_option("--typical", p.typical, "locally typical sampling; 1 = off")->capture_default_str();
+  app.add_option("--repeat-penalty", p.repetition_penalty, "1 = off")->capture_default_str();
+  app.add_option("--presence-penalty", p.presence_penalty, "0 = off")->capture_default_str();
+  app.add_option("--frequency-penalty", p.frequency_penalty, "0 = off")->capture_default_str();
+  app.add_option("--penalty-window", p.penalty_window, "tokens that penalties look back at; 0 = all")
+      ->capture_default_str();
+  app.add_option("--logit-bias", args.logit_bias, "TOKEN=BIAS, repeatable; BIAS may be -inf")
+      ->allow_extra_args(false);
+  app.add_option("--seed", p.seed, "seed of the draws (default: a fresh one)");
+}
+
+Result<SamplerParams> sampler_params(const CLI::App& app, const SamplerArgs& args) {
+  SamplerParams p = args.params;
+  if (args.greedy) p.temperature = 0;
+  if (app.count("--seed") == 0) p.seed = std::random_device{}();
+  for (const auto& text : args.logit_bias) {
+    char* end = nullptr;
+    const long token = std::strtol(text.c_str(), &end, 10);
+    const bool number = end != text.c_str() && *end == '=' && token >= 0 && token <= INT32_MAX;
+    char* tail = nullptr;
+    const float bias = number ? std::strtof(end + 1, &tail) : 0;
+    if (!number || tail == end + 1 || *tail != '\0') {
+      return invalid_argument("--logit-bias '" + text + "': write TOKEN=BIAS, as 50=-2.5");
+    }
+    p.logit_bias.emplace_back(static_cast<int32_t>(token), bias);
+  }
+  return p;
+}
+
+}  // namespace isthmus::cli

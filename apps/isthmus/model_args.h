@@ -1,0 +1,53 @@
+// The flags that every command working on a model shares, and loading the model that they describe.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/isthmus/command.h"
+#include "engine/language_model.h"
+#include "engine/sampler.h"
+
+namespace isthmus::cli {
+
+struct ModelArgs {
+  std::string model;
+  size_t threads = 0;
+  size_t context = 0;
+  std::string memory;  // "2GB"; empty = no limit
+  std::string kv_type = "f16";
+  std::string precision = "default";
+  std::string chat_template;  // file or built-in name
+};
+
+/// MODEL, --threads, --ctx, --memory, --kv, --precision and, with `chat`, --template.
+void add_model_args(CLI::App& app, ModelArgs& args, bool chat);
+
+/// The path of MODEL: a file, a pulled model, or a catalogue name, which is pulled now (progress on stderr).
+Result<std::string> model_path(const std::string& model, const Context& context);
+
+/// Checks the flags; the caller may change the result before load_model().
+Result<ModelOptions> model_options(const ModelArgs& args);
+
+/// Resolves, loads and reports progress on stderr.
+Result<std::shared_ptr<LanguageModel>> load_model(const ModelArgs& args, ModelOptions options,
+                                                  const Context& context);
+
+struct SamplerArgs {
+  SamplerParams params;
+  bool greedy = false;
+  bool seed_given = false;
+  std::vector<std::string> logit_bias;  // "TOKEN=BIAS"
+};
+
+/// --greedy, --temperature, --top-k, --top-p, --min-p, --typical, penalties, --logit-bias, --seed.
+void add_sampler_args(CLI::App& app, SamplerArgs& args);
+/// The parameters; without --seed a fresh one is drawn (and can be shown to repeat the run).
+Result<SamplerParams> sampler_params(const CLI::App& app, const SamplerArgs& args);
+
+/// "2GB", "500MB", "1.5GiB", "1000000": bytes. kInvalidArgument says what is understood.
+Result<uint64_t> parse_bytes(const std::string& text);
+
+}  // namespace isthmus::cli
