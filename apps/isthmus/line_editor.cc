@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "os/process_terminal.h"
+#include "os/terminal.h"
 
 namespace isthmus::cli {
 namespace {
@@ -15,7 +15,8 @@ constexpr const char* kMore = "… ";
 
 }  // namespace
 
-LineEditor::LineEditor() : terminal_(is_terminal(0) && is_terminal(1)) {
+LineEditor::LineEditor()
+    : terminal_(os::is_terminal(os::Stream::kInput) && os::is_terminal(os::Stream::kOutput)) {
   if (terminal_) using_history();
 }
 

@@ -10,7 +10,7 @@
 #include "apps/isthmus/progress.h"
 #include "apps/isthmus/pull_flow.h"
 #include "os/file.h"
-#include "os/process_terminal.h"
+#include "os/terminal.h"
 
 namespace isthmus::cli {
 namespace {
@@ -99,7 +99,7 @@ Result<std::shared_ptr<LanguageModel>> load_model(const ModelArgs& args, ModelOp
                                                   const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(const std::string path, model_path(args.model, context));
   options.stop.token = context.stop;
-  ProgressBar bar(context.json || !is_terminal(2));
+  ProgressBar bar(context.json || !os::is_terminal(os::Stream::kError));
   options.progress = [&bar](uint64_t done, uint64_t total) { bar.show("loading", done, total); };
   auto model = LanguageModel::load(path, std::move(options));
   bar.finish();

@@ -8,7 +8,7 @@
 #include "apps/isthmus/output.h"
 #include "apps/isthmus/progress.h"
 #include "apps/isthmus/version.h"
-#include "os/process_terminal.h"
+#include "os/terminal.h"
 
 namespace isthmus::cli {
 namespace {
@@ -20,7 +20,7 @@ void show_licence(const Licence& licence, ProgressBar& bar) {
 }
 
 bool ask_on_terminal(const Licence& licence) {
-  if (!is_terminal(0) || !is_terminal(2)) return false;
+  if (!os::is_terminal(os::Stream::kInput) || !os::is_terminal(os::Stream::kError)) return false;
   fmt::print(stderr, "Do you accept the {}? [y/N] ", printable(licence.name));
   std::string answer;
   std::getline(std::cin, answer);
