@@ -131,7 +131,8 @@ void GgufFile::release_pages(const GgufTensor& tensor, uint64_t offset, uint64_t
   if (tensor.part >= impl_->maps.size()) return;  // bytes in memory belong to the caller
   const auto at = static_cast<size_t>(tensor.file_offset + offset);
   // Advice only: a refusal leaves the pages where they are, which costs memory and nothing else.
-  static_cast<void>(impl_->maps[tensor.part].advise(MappedFile::Advice::kDrop, at, static_cast<size_t>(length)));
+  static_cast<void>(
+      impl_->maps[tensor.part].advise(MappedFile::Advice::kDrop, at, static_cast<size_t>(length)));
 }
 
 }  // namespace isthmus
