@@ -1,15 +1,15 @@
 // Pair merging, the heart of both kinds of BPE: the best pair of neighbours is joined until none is left.
 //
 // The best pair is the one with the lowest rank, and of equal ranks the leftmost. Short words take the plain
-// loop over all pairs; long ones a heap and a linked list, O(n log n) in the number of symbols, with no limit
-// on the length. A Merger is scratch space: one per thread, reused from word to word.
+// loop over all pairs. Long ones keep the places of each rank in a queue, so that the work is about linear in
+// the number of symbols, with no limit on the length. A Merger is scratch space: one per thread, reused from
+// word to word.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
+#include "text/rank_queue.h"
 #include "text/tokenizer.h"
 
 namespace isthmus::tok {
@@ -80,30 +80,22 @@ class Merger {
   }
 
   void push(uint32_t at) {
-    if (links_[at].joined.rank == kNoMerge) return;
-    heap_.push_back(static_cast<uint64_t>(links_[at].joined.rank) << 32 | at);
-    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+    if (links_[at].joined.rank != kNoMerge) queue_.push(links_[at].joined.rank, at);
   }
 
   template <class Join>
   void run_long(const Join& join) {
     const auto count = static_cast<uint32_t>(symbols_.size());
-    heap_.clear();
+    queue_.clear();
     for (uint32_t i = 0; i < count; ++i) {
       links_[i].previous = i == 0 ? kEnd : i - 1;
       links_[i].next = i + 1 == count ? kEnd : i + 1;
-      if (links_[i].joined.rank != kNoMerge)
-        heap_.push_back(static_cast<uint64_t>(links_[i].joined.rank) << 32 | i);
+      push(i);
     }
-    std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
-    while (!heap_.empty()) {
-      const uint64_t top = heap_.front();
-      std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-      heap_.pop_back();
-      const auto at = static_cast<uint32_t>(top);
+    uint32_t rank, at;
+    while (queue_.pop(rank, at)) {
       // An entry is stale when its symbol is gone or now has another pair to its right.
-      if (symbols_[at].length == 0 || links_[at].joined.rank != static_cast<uint32_t>(top >> 32)) continue;
-      join_at(at, join);
+      if (symbols_[at].length != 0 && links_[at].joined.rank == rank) join_at(at, join);
     }
     size_t kept = 0;
     for (const Symbol& symbol : symbols_) {
@@ -134,7 +126,7 @@ class Merger {
 
   std::vector<Symbol> symbols_;
   std::vector<Link> links_;
-  std::vector<uint64_t> heap_;  // rank in the high half, position in the low: the least is next
+  RankQueue queue_;
 };
 
 }  // namespace isthmus::tok

@@ -65,8 +65,11 @@ class StringIndex {
   /// The number of `text`, or -1.
   template <class Table>
   int32_t find(std::string_view text, const Table& table) const {
-    if (slots_.empty()) return -1;
-    const uint64_t hash = hash_bytes(text);
+    return find(text, hash_bytes(text), table);
+  }
+  /// The same for a hash_bytes(text) that is known; reset() must have been called.
+  template <class Table>
+  int32_t find(std::string_view text, uint64_t hash, const Table& table) const {
     const auto tag = static_cast<uint32_t>(hash >> 32);
     for (size_t at = hash & (slots_.size() - 1); slots_[at].number != 0;
          at = (at + 1) & (slots_.size() - 1)) {
@@ -76,6 +79,8 @@ class StringIndex {
     }
     return -1;
   }
+  /// Asks the memory for what find(text, hash) will read first.
+  void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]); }
 
  private:
   // Honest vocabularies at half load need fewer than 100 probes.

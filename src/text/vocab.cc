@@ -93,6 +93,10 @@ Status wrong_count(std::string_view key, size_t got, size_t want) {
 void decode_byte_alphabet(std::string_view raw, std::string& out) {
   out.clear();
   for (size_t pos = 0; pos < raw.size();) {
+    if (raw[pos] > ' ' && raw[pos] < 0x7F) {  // printable ASCII is itself
+      out += raw[pos++];
+      continue;
+    }
     const Utf8Char c = utf8_at(raw, pos);
     const int byte = c.valid ? byte_of_alphabet(c.code_point) : -1;
     if (byte < 0) {

@@ -71,6 +71,9 @@ class Vocab {
   }
   /// The id of a spelling, or -1.
   TokenId find(std::string_view raw) const { return index_.find(raw, raw_); }
+  /// The same in two steps, so that many look-ups can wait for memory together: prefetch() all, then find().
+  void prefetch(uint64_t hash) const { index_.prefetch(hash); }
+  TokenId find(std::string_view raw, uint64_t hash) const { return index_.find(raw, hash, raw_); }
   /// The same among tokens that ordinary text may become: no control, unknown or byte token.
   TokenId find_text(std::string_view raw) const {
     const TokenId id = find(raw);
