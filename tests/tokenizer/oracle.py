@@ -96,7 +96,7 @@ def compare_valid(report, texts, ours, llama, hf):
             want = llama.encode(data, flags)
             report.check(f"llama.cpp, {name}", text, got, want)
             if flags != ADD:
-                corpus.append((data, flags, want))
+                corpus.append((text, flags, want))
         ids = ours.encode(data, 0)
         report.check("decode, llama.cpp", text, ours.decode(ids, 0), llama.decode(ids, 0))
         if hf:
@@ -129,13 +129,16 @@ MISSING_BYTES = set()
 
 
 def write_corpus(path, corpus, limit):
-    """A spread of short cases as JSON: [hex of the text, flags, ids]."""
-    short = [c for c in corpus if len(c[0]) <= 400]
-    step = max(1, len(short) // limit)
-    rows = [[data.hex(), flags, ids] for data, flags, ids in short[::step]]
-    with gzip.GzipFile(path, "wb", mtime=0) as out:
-        out.write(json.dumps(rows, separators=(",", ":")).encode())
+    """A spread of short cases as JSON: [text, flags, ids]."""
+    short = [c for c in corpus if len(c[0].encode()) <= 400]
+    rows = short[::max(1, len(short) // limit)]
+    write_json(path, rows)
     print(f"{path}: {len(rows)} cases, {pathlib.Path(path).stat().st_size} bytes")
+
+
+def write_json(path, value):
+    with open(path, "wb") as raw, gzip.GzipFile("", "wb", mtime=0, fileobj=raw) as out:
+        out.write(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
 
 
 def main():
