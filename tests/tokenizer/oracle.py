@@ -149,7 +149,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=20000)
     parser.add_argument("--corpus", help="folder for MODEL.json.gz")
-    parser.add_argument("--corpus-cases", type=int, default=1500)
+    parser.add_argument("--corpus-cases", type=int, default=1000)
     args = parser.parse_args()
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
