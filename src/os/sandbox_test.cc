@@ -2,8 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
-#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -111,7 +112,8 @@ print('done')
 }
 
 TEST(Sandbox, MemoryLimit) {
-  auto spec = python("try:\n  x = bytearray(600 << 20)\n  print('got it')\nexcept MemoryError:\n  print('no')");
+  auto spec =
+      python("try:\n  x = bytearray(600 << 20)\n  print('got it')\nexcept MemoryError:\n  print('no')");
   spec.limits.memory_bytes = 512ull << 20;
   EXPECT_EQ(run(spec).out, "no\n");
   spec.limits.memory_bytes = 1024ull << 20;
@@ -303,6 +305,70 @@ TEST(Sandbox, CallerCanStopIt) {
   late.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   EXPECT_EQ(run_sandboxed(python("import time\ntime.sleep(30)"), late).status().code(),
             Code::kDeadlineExceeded);
+}
+
+// Runs one of the DISABLED_ tests below in a process that lives in a user namespace where no further ones may
+// be made. As root it is root there as well, else an ordinary user.
+int run_where_user_namespaces_are_forbidden(const char* test) {
+  const std::string id = std::to_string(geteuid());
+  const std::string map = geteuid() == 0 ? "0 0 65536" : "1000 " + id + " 1";
+  int ready[2], mapped[2];
+  if (pipe(ready) != 0 || pipe(mapped) != 0) return -1;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    char byte = 0;
+    const bool entered = unshare(CLONE_NEWUSER) == 0 && write(ready[1], &byte, 1) == 1;
+    if (!entered || read(mapped[0], &byte, 1) != 1) _exit(90);
+    std::ofstream limit("/proc/sys/user/max_user_namespaces");
+    if (!(limit << "0").flush()) _exit(91);
+    execl("/proc/self/exe", "os_test", "--gtest_also_run_disabled_tests", test, nullptr);
+    _exit(92);
+  }
+  close(ready[1]);
+  char byte = 0;
+  const bool waiting = read(ready[0], &byte, 1) == 1;
+  const std::string proc = "/proc/" + std::to_string(pid);
+  if (geteuid() != 0) std::ofstream(proc + "/setgroups") << "deny";
+  std::ofstream(proc + "/uid_map") << map;
+  std::ofstream(proc + "/gid_map") << (geteuid() == 0 ? map : "1000 " + std::to_string(getegid()) + " 1");
+  if (waiting && write(mapped[1], &byte, 1) != 1) return -1;
+  int status = 0;
+  waitpid(pid, &status, 0);
+  for (const int fd : {ready[0], mapped[0], mapped[1]}) close(fd);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Sandbox, WithoutUserNamespacesRootStillIsolatesAndOthersAreRefused) {
+  // Where they are forbidden to begin with, the tests above have shown what we want to see here.
+  if (*sandbox_isolation() != Isolation::kUserNamespace) return;
+  const char* test = geteuid() == 0 ? "--gtest_filter=SandboxForbidden.DISABLED_RootUsesPlainNamespaces"
+                                    : "--gtest_filter=SandboxForbidden.DISABLED_OthersAreRefused";
+  EXPECT_EQ(run_where_user_namespaces_are_forbidden(test), 0);
+}
+
+TEST(SandboxForbidden, DISABLED_RootUsesPlainNamespaces) {
+  ASSERT_TRUE(sandbox_isolation().ok()) << sandbox_isolation().status().to_string();
+  EXPECT_EQ(*sandbox_isolation(), Isolation::kRootNamespace);
+  const auto result = run(R"(
+import os, socket
+print(os.getuid(), os.listdir('/proc'), os.path.exists('/root'), sorted(name for _, name in socket.if_nameindex()))
+for attempt in (lambda: os.setuid(0), lambda: open('/usr/evil', 'w'), lambda: os.kill(1, 9)):
+    try:
+        attempt()
+        print('allowed')
+    except OSError as e:
+        print(e.strerror)
+)");
+  EXPECT_EQ(result.out,
+            "65534 [] False ['lo']\n"
+            "Operation not permitted\nRead-only file system\nOperation not permitted\n")
+      << result.err;
+}
+
+TEST(SandboxForbidden, DISABLED_OthersAreRefused) {
+  const auto result = run_sandboxed(python("print(1)"));
+  EXPECT_EQ(result.status().code(), Code::kUnsupported);
+  EXPECT_THAT(result.status().message(), HasSubstr("user namespaces: making namespaces"));
 }
 
 TEST(Sandbox, SeveralAtOnce) {
