@@ -12,10 +12,13 @@ namespace isthmus {
 namespace {
 
 // Words of this file, beyond the header's: a *unit* is a tile of consecutive tokens of one sequence times one
-// KV head; its rows are token-major, [token][head of the group]. A *task* is a run of ranges of one unit.
-// `dim` is the padded head dimension.
-constexpr size_t kBlocksPerRange = kRangeKeys / kBlockKeys;
-constexpr size_t kTileRows = 32;  // rows of a prompt tile: its scores (32 KiB) stay in the nearest caches
+// KV head; its rows are token-major, [token][head of the group]. A *pass* is the tokens of a unit whose rows
+// the kernels take at once. `dim` is the padded head dimension.
+//
+// Loop order: unit, range, pass. A unit is large, so that K and V of a range (64 KiB at head size 64 and 16
+// bits) are read once from afar and then from the second-level cache for each pass; a pass is small, so that
+// its scores, queries and sums stay in the first-level cache.
+constexpr size_t kTileRows = 96;
 constexpr size_t kMaxThreads = 1008;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
@@ -55,25 +58,33 @@ struct Shape {
       : group(heads.n_heads / heads.n_kv_heads),
         head_dim(heads.head_dim),
         dim(padded_dim(heads.head_dim)),
-        tile_tokens(choose_tile(group, kernels.max_rows)),
-        max_rows(tile_tokens * group) {}
+        pass_tokens(std::max<size_t>(1, kernels.max_rows / group)),
+        tile_tokens(std::max<size_t>(1, kTileRows / (pass_tokens * group)) * pass_tokens),
+        tile_rows(tile_tokens * group),
+        pass_rows(pass_tokens * group) {}
   explicit Shape(const AttentionArgs& args)
       : Shape({args.n_heads, args.n_kv_heads, args.head_dim}, kernels_of(args)) {}
 
-  /// As many tokens as fill kTileRows, preferably whole passes of the kernels.
-  static size_t choose_tile(size_t group, size_t pass) {
-    const size_t most = std::max<size_t>(1, kTileRows / group);
-    for (size_t t = most; t > most / 2; --t) {
-      if (t * group % pass == 0) return t;
+  /// Smaller tiles for a batch that would give too few units to `threads`.
+  void shrink_tile(const AttentionArgs& args, size_t threads) {
+    const auto units = [&] {
+      size_t tiles = 0;
+      for (const AttentionSeq& seq : args.seqs) tiles += (seq.tokens + tile_tokens - 1) / tile_tokens;
+      return tiles * args.n_kv_heads;
+    };
+    while (tile_tokens > pass_tokens && units() < kUnitsPerThread * threads) {
+      tile_tokens = std::max<size_t>(1, tile_tokens / pass_tokens / 2) * pass_tokens;
     }
-    return most;
   }
+  static constexpr size_t kUnitsPerThread = 8;
 
   size_t group;
   size_t head_dim;
   size_t dim;
+  size_t pass_tokens;
   size_t tile_tokens;
-  size_t max_rows;
+  size_t tile_rows;  // at most, also after shrink_tile()
+  size_t pass_rows;
 };
 
 /// A tile of tokens and one KV head.
@@ -127,7 +138,7 @@ size_t count_units(const AttentionArgs& args, const Shape& shape) {
 }
 
 /// Few units for many threads: ranges of one unit go to several threads.
-bool splits(size_t units, size_t threads) { return threads > 1 && units < 8 * threads; }
+bool splits(size_t units, size_t threads) { return threads > 1 && units < Shape::kUnitsPerThread * threads; }
 
 /// (max, sum, acc) of each row of a unit: of one range, or of all ranges so far.
 struct RowState {
@@ -152,24 +163,24 @@ size_t state_bytes(size_t rows, size_t dim) {
 struct Workspace {
   Workspace(std::byte* base, const Shape& shape) {
     Carver carver(base);
-    query = carver.floats(shape.max_rows * shape.head_dim);
-    turned = carver.floats(shape.max_rows * shape.head_dim);
-    scores = carver.floats(shape.max_rows * kRangeKeys);
-    range = carve_state(carver, shape.max_rows, shape.dim);
-    total = carve_state(carver, shape.max_rows, shape.dim);
-    keys = carver.floats(shape.head_dim * kBlockKeys);
-    values = carver.floats(shape.dim * kBlockKeys);
+    query = carver.floats(shape.tile_rows * shape.head_dim);
+    absolute = carver.floats(shape.tile_rows * shape.head_dim);
+    turned = carver.floats(shape.pass_rows * shape.head_dim);
+    scores = carver.floats(shape.pass_rows * kRangeKeys);
+    range = carve_state(carver, shape.tile_rows, shape.dim);
+    total = carve_state(carver, shape.tile_rows, shape.dim);
+    keys = carver.floats(kRangeKeys * shape.head_dim);
     rope_row = carver.floats(shape.head_dim);
     bytes = carver.used();
   }
 
-  float* query;   // [rows][head_dim], scaled
-  float* turned;  // the same, rotated for the block at hand
-  float* scores;  // [rows][256]
+  float* query;     // [rows of the unit][head_dim], scaled
+  float* absolute;  // the same, rotated by their positions
+  float* turned;    // [rows of a pass][head_dim]: rotated for the block at hand
+  float* scores;    // [rows of a pass][256]
   RowState range;
   RowState total;
-  float* keys;      // [head_dim][32]: an expanded K part
-  float* values;    // [32][dim]: an expanded V part
+  float* keys;      // [8 blocks][head_dim][32]: K parts that had to be rotated
   float* rope_row;  // [dims]
   size_t bytes;
 };
@@ -202,8 +213,7 @@ class UnitRunner {
   /// Copies and scales the unit's query rows.
   void open(const Unit& unit) {
     unit_ = unit;
-    rows_ = unit.tokens * shape_.group;
-    absolute_turned_ = false;
+    absolute_ready_ = false;
     const size_t row_floats = shape_.group * shape_.head_dim;
     for (size_t t = 0; t < unit.tokens; ++t) {
       const size_t token = unit.seq->first_token + unit.first + t;
@@ -211,30 +221,24 @@ class UnitRunner {
       float* out = work_.query + t * row_floats;
       for (size_t i = 0; i < row_floats; ++i) out[i] = q[i] * args_.scale;
     }
-    std::fill_n(work_.total.max, rows_, kMinusInfinity);
-    std::fill_n(work_.total.sum, rows_, 0.0f);
+    std::fill_n(work_.total.max, rows(), kMinusInfinity);
+    std::fill_n(work_.total.sum, rows(), 0.0f);
   }
 
-  /// (max, sum, acc) of one range of keys, into `out`.
+  /// (max, sum, acc) of one range of keys, into `out`. acc stays unset for rows that see nothing there.
   void run_range(size_t range, const RowState& out) {
-    const size_t begin = std::max(unit_.begin_key, range * kRangeKeys);
-    const size_t end = std::min(unit_.end_key, (range + 1) * kRangeKeys);
-    first_block_ = begin / kBlockKeys;
-    last_block_ = (end + kBlockKeys - 1) / kBlockKeys;
-    for (size_t b = first_block_; b < last_block_; ++b) score_block(b);
-    const size_t n = (last_block_ - first_block_) * kBlockKeys;
-    for (size_t r = 0; r < rows_; ++r) {
-      kernels_.softmax(work_.scores + r * kRangeKeys, n, args_.softcap, &out.max[r], &out.sum[r]);
+    range_begin_ = range * kRangeKeys;
+    range_end_ = std::min(unit_.end_key, range_begin_ + kRangeKeys);
+    first_block_ = range_begin_ / kBlockKeys;
+    if (args_.rope != nullptr) rotate_keys();
+    for (size_t t = 0; t < unit_.tokens; t += shape_.pass_tokens) {
+      run_pass(t, std::min(t + shape_.pass_tokens, unit_.tokens), out);
     }
-    std::memset(out.acc, 0, rows_ * shape_.dim * sizeof(float));
-    for (size_t b = first_block_; b < last_block_; ++b) add_values(b, end, out.acc);
-    // -0 becomes +0, so that adding keys of weight 0 (seen by other rows only) can leave no trace.
-    for (size_t i = 0; i < rows_ * shape_.dim; ++i) out.acc[i] += 0.0f;
   }
 
   /// Joins a later range to the running total.
   void join(const RowState& range) {
-    for (size_t r = 0; r < rows_; ++r) {
+    for (size_t r = 0; r < rows(); ++r) {
       kernels_.combine(&work_.total.max[r], &work_.total.sum[r], work_.total.acc + r * shape_.dim,
                        range.max[r], range.sum[r], range.acc + r * shape_.dim, shape_.dim);
     }
@@ -250,7 +254,7 @@ class UnitRunner {
 
   /// Divides by the sums and stores the unit's rows; zeros for rows that saw nothing.
   void write() {
-    for (size_t r = 0; r < rows_; ++r) {
+    for (size_t r = 0; r < rows(); ++r) {
       const size_t token = unit_.seq->first_token + unit_.first + r / shape_.group;
       const size_t head = unit_.kv_head * shape_.group + r % shape_.group;
       float* out = args_.out + token * args_.ldo + head * shape_.head_dim;
@@ -260,81 +264,118 @@ class UnitRunner {
       }
       const float inverse = 1.0f / work_.total.sum[r];
       const float* acc = work_.total.acc + r * shape_.dim;
-      for (size_t d = 0; d < shape_.head_dim; ++d) out[d] = acc[d] * inverse;
+      // + 0 turns -0 into +0: keys of weight 0, which only other rows of the pass see, may have flipped a
+      // zero's sign.
+      for (size_t d = 0; d < shape_.head_dim; ++d) out[d] = acc[d] * inverse + 0.0f;
     }
   }
 
  private:
+  size_t rows() const { return unit_.tokens * shape_.group; }
   const KvBlockRef& block(size_t b) const { return unit_.stream->blocks[b]; }
   const QueryView& view(size_t t) const { return unit_.seq->views[unit_.first + t]; }
-  /// More rows than one pass: expanding a part once is cheaper than converting it in every pass.
-  bool expands() const { return rows_ > kernels_.max_rows; }
-
-  void score_block(size_t b) {
-    const KvBlockRef& ref = block(b);
-    const float* q = args_.rope == nullptr ? work_.query : turn_queries(ref);
-    const bool unrotated = args_.rope != nullptr && ref.encoding == KeyEncoding::kUnrotated;
-    float* out = work_.scores + (b - first_block_) * kBlockKeys;
-    const size_t type = static_cast<size_t>(unit_.stream->k_type);
-    if (unrotated || (expands() && unit_.stream->k_type != KvType::kF32)) {
-      kernels_.expand[type](ref.k, shape_.head_dim * kBlockKeys, work_.keys);
-      if (unrotated) {
-        kernels_.rotate_keys(work_.keys, args_.rope->block_cos(), args_.rope->block_sin(), args_.rope->dims(),
-                             args_.rope->style() == RopeStyle::kInterleaved);
-      }
-      kernels_.scores[static_cast<size_t>(KvType::kF32)](work_.keys, q, shape_.head_dim, rows_,
-                                                         shape_.head_dim, out, kRangeKeys, nullptr);
-    } else {
-      const void* next = b + 1 < last_block_ ? block(b + 1).k : block(first_block_).v;
-      kernels_.scores[type](ref.k, q, shape_.head_dim, rows_, shape_.head_dim, out, kRangeKeys, next);
-    }
-    mask_block(b, out);
+  float* rotated_keys(size_t b) const {
+    return work_.keys + (b - first_block_) * kBlockKeys * shape_.head_dim;
   }
 
-  void mask_block(size_t b, float* scores) {
-    for (size_t t = 0; t < unit_.tokens; ++t) {
+  /// Expands and rotates the range's unrotated K parts, once for all passes.
+  void rotate_keys() {
+    const size_t first = std::max(unit_.begin_key, range_begin_) / kBlockKeys;
+    for (size_t b = first; b * kBlockKeys < range_end_; ++b) {
+      if (block(b).encoding != KeyEncoding::kUnrotated) continue;
+      float* keys = rotated_keys(b);
+      kernels_.expand[index_of(unit_.stream->k_type)](block(b).k, shape_.head_dim * kBlockKeys, keys);
+      kernels_.rotate_keys(keys, args_.rope->block_cos(), args_.rope->block_sin(), args_.rope->dims(),
+                           args_.rope->style() == RopeStyle::kInterleaved);
+    }
+  }
+
+  /// Tokens [first, last) of the unit over the range at hand, limited to the keys that they see.
+  void run_pass(size_t first, size_t last, const RowState& out) {
+    size_t begin = range_end_;
+    size_t end = range_begin_;
+    for (size_t t = first; t < last; ++t) {
+      const size_t see = std::min<size_t>(view(t).end_key, range_end_);
+      if (view(t).first_key >= see) continue;
+      begin = std::min(begin, std::max<size_t>(view(t).first_key, range_begin_));
+      end = std::max(end, see);
+    }
+    const size_t row = first * shape_.group;
+    const size_t rows = (last - first) * shape_.group;
+    if (begin >= end) {
+      std::fill_n(out.max + row, rows, kMinusInfinity);
+      return;
+    }
+    pass_first_block_ = begin / kBlockKeys;
+    const size_t last_block = (end + kBlockKeys - 1) / kBlockKeys;
+    for (size_t b = pass_first_block_; b < last_block; ++b) score_block(b, b + 1 == last_block, first, last);
+    const size_t n = (last_block - pass_first_block_) * kBlockKeys;
+    for (size_t r = 0; r < rows; ++r) {
+      kernels_.softmax(work_.scores + r * kRangeKeys, n, args_.softcap, &out.max[row + r], &out.sum[row + r]);
+    }
+    float* acc = out.acc + row * shape_.dim;
+    std::memset(acc, 0, rows * shape_.dim * sizeof(float));
+    for (size_t b = pass_first_block_; b < last_block; ++b) {
+      const void* next = b + 1 < last_block ? block(b + 1).v : next_keys(last_block, last);
+      kernels_.weighted_sum[index_of(unit_.stream->v_type)](
+          block(b).v, scores_of(b), rows, std::min(kBlockKeys, end - b * kBlockKeys), shape_.dim, acc, next);
+    }
+  }
+
+  static size_t index_of(KvType type) { return static_cast<size_t>(type); }
+  float* scores_of(size_t b) const { return work_.scores + (b - pass_first_block_) * kBlockKeys; }
+  /// What to prefetch beside a pass's last values: the next range's keys, when this is the unit's only pass.
+  const void* next_keys(size_t b, size_t last_token) const {
+    const bool whole = shape_.pass_tokens >= unit_.tokens && last_token == unit_.tokens;
+    return whole && b * kBlockKeys < unit_.end_key ? block(b).k : nullptr;
+  }
+
+  void score_block(size_t b, bool is_last, size_t first, size_t last) {
+    const KvBlockRef& ref = block(b);
+    const size_t rows = (last - first) * shape_.group;
+    const float* q = work_.query + first * shape_.group * shape_.head_dim;
+    if (args_.rope != nullptr) q = turn_queries(ref, first, last);
+    if (args_.rope != nullptr && ref.encoding == KeyEncoding::kUnrotated) {
+      kernels_.scores[index_of(KvType::kF32)](rotated_keys(b), q, shape_.head_dim, rows, shape_.head_dim,
+                                              scores_of(b), nullptr);
+    } else {
+      const void* next = is_last ? block(pass_first_block_).v : block(b + 1).k;
+      kernels_.scores[index_of(unit_.stream->k_type)](ref.k, q, shape_.head_dim, rows, shape_.head_dim,
+                                                      scores_of(b), next);
+    }
+    mask_block(b, first, last);
+  }
+
+  void mask_block(size_t b, size_t first, size_t last) {
+    float* row = scores_of(b);
+    for (size_t t = first; t < last; ++t) {
       const uint32_t bits = visible_keys(view(t), unit_.stream->keys, b);
-      if (bits == ~0u) continue;
-      for (size_t g = 0; g < shape_.group; ++g) {
-        float* row = scores + (t * shape_.group + g) * kRangeKeys;
-        for (size_t j = 0; j < kBlockKeys; ++j) {
-          if ((bits >> j & 1) == 0) row[j] = kMinusInfinity;
+      for (size_t g = 0; g < shape_.group; ++g, row += kRangeKeys) {
+        for (uint32_t hidden = ~bits; hidden != 0; hidden &= hidden - 1) {
+          row[std::countr_zero(hidden)] = kMinusInfinity;
         }
       }
     }
   }
 
+  /// Copies the rows of tokens [first, last) to `to`, each turned by its position minus `base`.
+  const float* turn(size_t first, size_t last, int32_t base, float* to) {
+    const size_t row_floats = shape_.group * shape_.head_dim;
+    std::memcpy(to, work_.query + first * row_floats, (last - first) * row_floats * sizeof(float));
+    for (size_t t = first; t < last; ++t) {
+      args_.rope->row(view(t).pos - base, work_.rope_row);
+      args_.rope->rotate_by(work_.rope_row, to + (t - first) * row_floats, shape_.group, shape_.head_dim);
+    }
+    return to;
+  }
+
   /// The queries as this block's keys need them: turned by the position itself, or by its distance to the
   /// block's first slot.
-  const float* turn_queries(const KvBlockRef& ref) {
-    const bool absolute = ref.encoding == KeyEncoding::kAbsolute;
-    if (absolute && absolute_turned_) return work_.turned;
-    absolute_turned_ = absolute;
-    const size_t row_floats = shape_.group * shape_.head_dim;
-    std::memcpy(work_.turned, work_.query, unit_.tokens * row_floats * sizeof(float));
-    for (size_t t = 0; t < unit_.tokens; ++t) {
-      args_.rope->row(view(t).pos - (absolute ? 0 : ref.base_pos), work_.rope_row);
-      args_.rope->rotate_by(work_.rope_row, work_.turned + t * row_floats, shape_.group, shape_.head_dim);
-    }
-    return work_.turned;
-  }
-
-  const void* next_range_keys() const {
-    return last_block_ * kBlockKeys < unit_.end_key ? block(last_block_).k : nullptr;
-  }
-
-  void add_values(size_t b, size_t end, float* acc) {
-    const size_t keys = std::min(kBlockKeys, end - b * kBlockKeys);
-    const float* p = work_.scores + (b - first_block_) * kBlockKeys;
-    const size_t type = static_cast<size_t>(unit_.stream->v_type);
-    if (expands() && unit_.stream->v_type != KvType::kF32) {
-      kernels_.expand[type](block(b).v, keys * shape_.dim, work_.values);
-      kernels_.weighted_sum[static_cast<size_t>(KvType::kF32)](work_.values, p, kRangeKeys, rows_, keys,
-                                                               shape_.dim, acc, shape_.dim, nullptr);
-    } else {
-      const void* next = b + 1 < last_block_ ? block(b + 1).v : next_range_keys();
-      kernels_.weighted_sum[type](block(b).v, p, kRangeKeys, rows_, keys, shape_.dim, acc, shape_.dim, next);
-    }
+  const float* turn_queries(const KvBlockRef& ref, size_t first, size_t last) {
+    if (ref.encoding != KeyEncoding::kAbsolute) return turn(first, last, ref.base_pos, work_.turned);
+    if (!absolute_ready_) turn(0, unit_.tokens, 0, work_.absolute);
+    absolute_ready_ = true;
+    return work_.absolute + first * shape_.group * shape_.head_dim;
   }
 
   const AttentionArgs& args_;
@@ -342,10 +383,11 @@ class UnitRunner {
   const AttentionKernels& kernels_;
   Workspace work_;
   Unit unit_{};
-  size_t rows_ = 0;
-  size_t first_block_ = 0;
-  size_t last_block_ = 0;
-  bool absolute_turned_ = false;
+  size_t range_begin_ = 0;  // keys of the range at hand, as far as the unit sees
+  size_t range_end_ = 0;
+  size_t first_block_ = 0;  // of the range
+  size_t pass_first_block_ = 0;
+  bool absolute_ready_ = false;
 };
 
 /// Bytes of the (max, sum, acc) of all ranges of one shared unit.
@@ -454,7 +496,8 @@ size_t attention_scratch_bytes(const AttentionHeads& heads, size_t tokens, size_
 }
 
 void attention(const AttentionArgs& args, std::byte* scratch, size_t index, size_t count) {
-  const Shape shape(args);
+  Shape shape(args);
+  if (count > 1) shape.shrink_tile(args, count);
   Counters& counters = *reinterpret_cast<Counters*>(scratch);
   std::byte* memory = scratch + attention_counter_bytes();
   const size_t workspace_bytes = Workspace(nullptr, shape).bytes;

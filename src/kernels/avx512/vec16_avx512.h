@@ -20,7 +20,7 @@ namespace {
 
 /// Accumulators that the register file holds beside the operands, in Vec16.
 constexpr size_t kVec16Accumulators = 24;
-constexpr size_t kVec16Rows = 8;
+constexpr size_t kVec16Rows = 12;
 
 struct Mask16 {
   __mmask16 m;

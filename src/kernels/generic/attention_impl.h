@@ -44,16 +44,15 @@ struct ScoreCall {
   size_t ldq;
   size_t head_dim;
   float* out;
-  size_t lds;
   const char* next;
 };
 
 template <class L, size_t Rows, size_t Vecs>
 ISTHMUS_INLINE void score_tile(const ScoreCall<typename L::Value>& call, size_t first_vec) {
   Vec16 acc[Rows][Vecs];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (size_t r = 0; r < Rows; ++r) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t v = 0; v < Vecs; ++v) acc[r][v] = Vec16::zero();
   }
   const auto* k = call.k + first_vec * 16;
@@ -63,19 +62,19 @@ ISTHMUS_INLINE void score_tile(const ScoreCall<typename L::Value>& call, size_t 
                                                              d * kBlockKeys * sizeof(typename L::Value));
     }
     Vec16 key[Vecs];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t v = 0; v < Vecs; ++v) key[v] = L::load(k + 16 * v);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t r = 0; r < Rows; ++r) {
       const Vec16 query = Vec16::set1(call.q[r * call.ldq + d]);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (size_t v = 0; v < Vecs; ++v) acc[r][v] = fma(query, key[v], acc[r][v]);
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (size_t r = 0; r < Rows; ++r) {
-#pragma GCC unroll 8
-    for (size_t v = 0; v < Vecs; ++v) acc[r][v].store(call.out + r * call.lds + 16 * (first_vec + v));
+#pragma GCC unroll 16
+    for (size_t v = 0; v < Vecs; ++v) acc[r][v].store(call.out + r * kRangeKeys + 16 * (first_vec + v));
   }
 }
 
@@ -102,18 +101,15 @@ ISTHMUS_INLINE void with_rows(size_t rows, F f) {
 }
 
 template <class L>
-void scores(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim, float* out, size_t lds,
+void scores(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim, float* out,
             const void* next) {
   using Value = typename L::Value;
   for (size_t r = 0; r < rows; r += kVec16Rows) {
-    const ScoreCall<Value> call = {static_cast<const Value*>(k),
-                                   q + r * ldq,
-                                   ldq,
-                                   head_dim,
-                                   out + r * lds,
-                                   lds,
-                                   r == 0 ? static_cast<const char*>(next) : nullptr};
+    const ScoreCall<Value> call = {
+        static_cast<const Value*>(k),  q + r * ldq, ldq, head_dim, out + r * kRangeKeys,
+        static_cast<const char*>(next)};
     with_rows<kVec16Rows>(rows - r, [&](auto tag) { score_rows<L, decltype(tag)::kValue>(call); });
+    next = nullptr;
   }
 }
 
@@ -121,21 +117,19 @@ template <class Value>
 struct SumCall {
   const Value* v;
   const float* p;
-  size_t ldp;
   size_t keys;
   size_t dim;
   float* acc;
-  size_t lda;
   const char* next;
 };
 
 template <class L, size_t Rows, size_t Vecs>
 ISTHMUS_INLINE void sum_tile(const SumCall<typename L::Value>& call, size_t d) {
   Vec16 acc[Rows][Vecs];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (size_t r = 0; r < Rows; ++r) {
-#pragma GCC unroll 8
-    for (size_t i = 0; i < Vecs; ++i) acc[r][i] = Vec16::load(call.acc + r * call.lda + d + 16 * i);
+#pragma GCC unroll 16
+    for (size_t i = 0; i < Vecs; ++i) acc[r][i] = Vec16::load(call.acc + r * call.dim + d + 16 * i);
   }
   const auto* v = call.v + d;
   for (size_t j = 0; j < call.keys; ++j, v += call.dim) {
@@ -144,19 +138,19 @@ ISTHMUS_INLINE void sum_tile(const SumCall<typename L::Value>& call, size_t d) {
       for (size_t i = 0; i < row_bytes; i += kLine) prefetch(call.next + j * row_bytes + i);
     }
     Vec16 value[Vecs];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t i = 0; i < Vecs; ++i) value[i] = L::load(v + 16 * i);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (size_t r = 0; r < Rows; ++r) {
-      const Vec16 weight = Vec16::set1(call.p[r * call.ldp + j]);
-#pragma GCC unroll 8
+      const Vec16 weight = Vec16::set1(call.p[r * kRangeKeys + j]);
+#pragma GCC unroll 16
       for (size_t i = 0; i < Vecs; ++i) acc[r][i] = fma(weight, value[i], acc[r][i]);
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (size_t r = 0; r < Rows; ++r) {
-#pragma GCC unroll 8
-    for (size_t i = 0; i < Vecs; ++i) acc[r][i].store(call.acc + r * call.lda + d + 16 * i);
+#pragma GCC unroll 16
+    for (size_t i = 0; i < Vecs; ++i) acc[r][i].store(call.acc + r * call.dim + d + 16 * i);
   }
 }
 
@@ -170,19 +164,14 @@ void sum_rows(const SumCall<typename L::Value>& call) {
 }
 
 template <class L>
-void weighted_sum(const void* v, const float* p, size_t ldp, size_t rows, size_t keys, size_t dim, float* acc,
-                  size_t lda, const void* next) {
+void weighted_sum(const void* v, const float* p, size_t rows, size_t keys, size_t dim, float* acc,
+                  const void* next) {
   using Value = typename L::Value;
   for (size_t r = 0; r < rows; r += kVec16Rows) {
-    const SumCall<Value> call = {static_cast<const Value*>(v),
-                                 p + r * ldp,
-                                 ldp,
-                                 keys,
-                                 dim,
-                                 acc + r * lda,
-                                 lda,
-                                 r == 0 ? static_cast<const char*>(next) : nullptr};
+    const SumCall<Value> call = {static_cast<const Value*>(v),  p + r * kRangeKeys, keys, dim, acc + r * dim,
+                                 static_cast<const char*>(next)};
     with_rows<kVec16Rows>(rows - r, [&](auto tag) { sum_rows<L, decltype(tag)::kValue>(call); });
+    next = nullptr;
   }
 }
 
@@ -213,7 +202,7 @@ void softmax(float* x, size_t n, float softcap, float* max_out, float* sum_out) 
   const Vec16 shift = Vec16::set1(top);
   Vec16 sum = Vec16::zero();
   for (size_t i = 0; i < n; i += 16) {
-    const Vec16 e = exp(Vec16::load(x + i) - shift);
+    const Vec16 e = exp_non_positive(Vec16::load(x + i) - shift);
     e.store(x + i);
     sum = sum + e;
   }
@@ -231,8 +220,8 @@ void combine(float* m, float* s, float* a, float m2, float s2, const float* a2, 
   const Vec16 m_old = Vec16::set1(*m);
   const Vec16 m_add = Vec16::set1(m2);
   const Vec16 m_new = max(m_old, m_add);
-  const Vec16 f_old = exp(m_old - m_new);
-  const Vec16 f_add = exp(m_add - m_new);
+  const Vec16 f_old = exp_non_positive(m_old - m_new);
+  const Vec16 f_add = exp_non_positive(m_add - m_new);
   for (size_t i = 0; i < dim; i += 16) {
     fma(Vec16::load(a2 + i), f_add, Vec16::load(a + i) * f_old).store(a + i);
   }

@@ -12,13 +12,12 @@ constexpr float kLog2E = 0x1.715476p+0f;
 constexpr float kLn2Hi = 0x1.62e4p-1f;  // 15 bits: n * kLn2Hi is exact for |n| < 512
 constexpr float kLn2Lo = 0x1.7f7d1cp-20f;
 
-/// e^x = p * 2^n, p in about [0.70, 1.42], for |hi| < 350; x = hi + lo with |lo| below one ULP of hi or so.
+/// e^x = p * 2^n, p in about [0.70, 1.42], for |x| < 350.
 struct ExpParts {
   Vec16 p, n;
 };
-ISTHMUS_INLINE ExpParts exp_parts(Vec16 hi, Vec16 lo) {
-  const Vec16 n = round_even(hi * Vec16::set1(kLog2E));
-  const Vec16 r = fnma(n, Vec16::set1(kLn2Lo), fnma(n, Vec16::set1(kLn2Hi), hi)) + lo;
+/// x = n ln 2 + r; returns e^r.
+ISTHMUS_INLINE Vec16 exp_reduced(Vec16 r) {
   // (e^r - 1 - r) / r^2 on [-ln2/2, ln2/2], times r^2 off by <= 3.2e-9.
   Vec16 c = Vec16::set1(0x1.6db480p-10f);
   c = fma(c, r, Vec16::set1(0x1.123b92p-7f));
@@ -26,14 +25,31 @@ ISTHMUS_INLINE ExpParts exp_parts(Vec16 hi, Vec16 lo) {
   c = fma(c, r, Vec16::set1(0x1.55548ep-3f));
   c = fma(c, r, Vec16::set1(0.5f));
   c = fma(c, r, Vec16::set1(1.0f));
-  return {fma(c, r, Vec16::set1(1.0f)), n};
+  return fma(c, r, Vec16::set1(1.0f));
+}
+ISTHMUS_INLINE Vec16 exp_remainder(Vec16 x, Vec16 n) {
+  return fnma(n, Vec16::set1(kLn2Lo), fnma(n, Vec16::set1(kLn2Hi), x));
+}
+ISTHMUS_INLINE ExpParts exp_parts(Vec16 x) {
+  const Vec16 n = round_even(x * Vec16::set1(kLog2E));
+  return {exp_reduced(exp_remainder(x, n)), n};
+}
+/// The same for x = hi + lo, |lo| about one ULP of hi or less.
+ISTHMUS_INLINE ExpParts exp_parts(Vec16 hi, Vec16 lo) {
+  const Vec16 n = round_even(hi * Vec16::set1(kLog2E));
+  return {exp_reduced(exp_remainder(hi, n) + lo), n};
 }
 
 /// e^x; subnormal results are rounded once, overflow is infinity, NaN stays.
 ISTHMUS_INLINE Vec16 exp(Vec16 x) {
   // The constant first: then a NaN comes through min and max.
   const Vec16 clamped = min(Vec16::set1(89.0f), max(Vec16::set1(-104.0f), x));
-  const ExpParts e = exp_parts(clamped, Vec16::zero());
+  const ExpParts e = exp_parts(clamped);
+  return scale2(e.p, e.n);
+}
+/// The same for x <= 0 (or NaN).
+ISTHMUS_INLINE Vec16 exp_non_positive(Vec16 x) {
+  const ExpParts e = exp_parts(max(Vec16::set1(-104.0f), x));
   return scale2(e.p, e.n);
 }
 
@@ -89,7 +105,7 @@ ISTHMUS_INLINE Vec16 tanh(Vec16 x) {
   c = fma(c, y, Vec16::set1(-0x1.555552p-2f));
   const Vec16 small = fma(a * y, c, a);
   const Vec16 clamped = min(Vec16::set1(20.0f), a);
-  const ExpParts e = exp_parts(clamped + clamped, Vec16::zero());
+  const ExpParts e = exp_parts(clamped + clamped);
   const Vec16 one = Vec16::set1(1.0f);
   const Vec16 large = one - Vec16::set1(2.0f) / (scale2(e.p, e.n) + one);
   const Mask16 is_large = greater(a, Vec16::set1(0.65f));
