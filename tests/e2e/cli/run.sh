@@ -50,6 +50,26 @@ expect "text of a file" 0 "^3$"
 run_program tokenize "$models/smollm2.gguf" x --file "$scratch/text"
 expect "text twice" 2 "" "not both"
 
+run_program show "$models/gemma3.gguf" --ctx 1024
+expect "facts of a model" 0 "^architecture +gemma3, 268 M weights$"
+expect "memory for a context" 0 "^memory .* for a context of 1024 tokens"
+run_program show "$models/smollm2.gguf" --json --metadata --tensors --template
+expect "facts as a document" 0 '"architecture": "llama"'
+check "facts are a document" is_json
+check "facts agree with the file" python3 - "$scratch/out" "$models/smollm2.gguf" <<'PYTHON'
+import json, os, sys
+facts = json.load(open(sys.argv[1]))
+assert facts["bytes"] == os.path.getsize(sys.argv[2])
+assert sum(t["bytes"] for t in facts["tensors"]) == sum(t["bytes"] for t in facts["types"]) < facts["bytes"]
+assert facts["metadata"]["llama.block_count"] == facts["layers"] == 30
+assert len(facts["metadata"]["tokenizer.ggml.tokens"]) == facts["vocabulary"] == 49152
+assert "<|im_start|>" in facts["chat_template_text"]
+assert facts["memory"]["total"] == sum(facts["memory"][k] for k in ("weights", "kv", "work", "text"))
+PYTHON
+run_program show "$models/smollm2.gguf" --tensors --metadata
+expect "long values are shortened and say so" 0 "… 49152 in all\]$"
+expect "shapes" 0 "^token_embd.weight +Q8_0 +576 x 49152"
+
 code=0
 "$program" version >/dev/full 2>"$scratch/err" || code=$?
 : >"$scratch/out"
