@@ -125,6 +125,7 @@ class Tree : public testing::Test {
     verb->add_option("FRUIT", fruit_, "Which one")->required();
     verb->add_option("-n,--number", number_, "How [many]: the user's count")->type_name("N");
     verb->add_flag("--all", all_, "Everything");
+    verb->add_option("--most", most_, "At most (default: no limit)")->check(CLI::Range(1, 9));
     CLI::App* nested = verb->add_subcommand("slowly", "With care");
     nested->group("Food");
     nested->add_flag("--chew", chew_, "Chew first");
@@ -132,6 +133,7 @@ class Tree : public testing::Test {
   CLI::App root_;
   std::string fruit_;
   int number_ = 3;
+  int most_ = 0;
   bool all_ = false;
   bool chew_ = false;
 };
@@ -143,12 +145,14 @@ TEST_F(Tree, IsDescribed) {
   ASSERT_EQ(eat.positionals.size(), 1u);
   EXPECT_EQ(eat.positionals[0].name, "FRUIT");
   EXPECT_TRUE(eat.positionals[0].required);
-  ASSERT_EQ(eat.options.size(), 3u);  // --help too
+  ASSERT_EQ(eat.options.size(), 4u);  // --help too
   EXPECT_EQ(eat.options[1].flags, (std::vector<std::string>{"-n", "--number"}));
   EXPECT_EQ(eat.options[1].value, "N");
   EXPECT_EQ(eat.options[1].default_value, "3");
   EXPECT_EQ(eat.options[2].value, "");
   EXPECT_EQ(eat.options[2].default_value, "");
+  EXPECT_EQ(eat.options[3].value, "N");  // without the range that the parser knows
+  EXPECT_EQ(eat.options[3].default_value, "");
   EXPECT_EQ(usage_line(describe(*root_.get_subcommand("eat"))), "isthmus eat [options] COMMAND … FRUIT");
 }
 

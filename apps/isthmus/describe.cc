@@ -10,11 +10,22 @@ namespace {
 constexpr size_t kTextColumn = 28;
 constexpr size_t kLineWidth = 100;
 
-/// A default that tells the reader something: not empty, not an empty list, not a switch's "false".
+/// A default that tells the reader something: not empty, not an empty list, not a switch's "false", and not
+/// explained in the description already.
 std::string worthwhile_default(const CLI::Option& option, bool is_switch) {
   std::string text = option.get_default_str();
+  if (option.get_description().find("(default") != std::string::npos) return "";
   if (is_switch || text == "[]" || text == "{}" || text == "\"\"") return "";
   return text;
+}
+
+/// Name of a value for people: CLI11's type names carry ranges and C++ flavour.
+std::string value_name(const CLI::Option& option) {
+  std::string type = option.get_type_name();
+  type = type.substr(0, type.find(':'));
+  if (type.empty()) return "VALUE";
+  if (type == "UINT" || type == "INT") return "N";
+  return type == "FLOAT" ? "X" : type;
 }
 
 OptionDoc describe_option(const CLI::Option& option) {
@@ -23,7 +34,7 @@ OptionDoc describe_option(const CLI::Option& option) {
   for (const std::string& name : option.get_lnames()) doc.flags.push_back("--" + name);
   const bool is_switch = option.get_items_expected_max() == 0;
   if (doc.flags.empty()) doc.name = option.get_name();
-  if (!is_switch) doc.value = option.get_type_name().empty() ? "VALUE" : option.get_type_name();
+  if (!is_switch) doc.value = value_name(option);
   doc.text = option.get_description();
   doc.default_value = worthwhile_default(option, is_switch);
   doc.required = option.get_required();
