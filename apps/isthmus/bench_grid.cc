@@ -1,0 +1,233 @@
+#include "apps/isthmus/bench_grid.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "apps/isthmus/figures.h"
+#include "base/rng.h"
+#include "kernels/isa.h"
+#include "os/cpu.h"
+#include "os/energy.h"
+
+namespace isthmus::cli {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+constexpr size_t kStepTokens = 512;
+constexpr double kIdleSeconds = 0.5;
+
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+size_t most(const std::vector<size_t>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+/// One thread count: a pool and a workspace over the loaded model.
+class Bench {
+ public:
+  Bench(LanguageModel& model, size_t threads, Meter& meter, double idle_watts, const BenchGrid& grid,
+        CancelToken stop)
+      : model_(model), pool_(threads), meter_(meter), idle_watts_(idle_watts), grid_(grid) {
+    stop_.token = std::move(stop);
+  }
+
+  Status prepare() {
+    RunShape shape = model_.run_shape();
+    ISTHMUS_ASSIGN_OR_RETURN(workspace_,
+                             Workspace::create(model_.transformer(), shape, pool_.size(), model_.ledger()));
+    logits_.resize(shape.max_outputs * model_.config().vocab);
+    return ok_status();
+  }
+
+  /// Reads `n` prompt tokens behind `depth` others.
+  Result<BenchRow> prefill(size_t n, size_t depth) {
+    BenchRow row = new_row("prefill", n, depth, 1);
+    std::vector<KvSequence> sequences;
+    ISTHMUS_RETURN_IF_ERROR(fill(1, depth, sequences));
+    ISTHMUS_RETURN_IF_ERROR(read(sequences[0], n));  // warm-up: pages, caches, clocks
+    std::vector<double> times;
+    ISTHMUS_ASSIGN_OR_RETURN(EnergySpan span, EnergySpan::start(meter_, idle_watts_));
+    for (int i = 0; i < grid_.repeats; ++i) {
+      ISTHMUS_RETURN_IF_ERROR(sequences[0].truncate(depth));
+      const auto start = SteadyClock::now();
+      ISTHMUS_RETURN_IF_ERROR(read(sequences[0], n));
+      times.push_back(seconds_since(start));
+      row.rates.push_back(static_cast<double>(n) / times.back());
+    }
+    row.ttft_seconds = quantile(times, 0.5);
+    return finish(row, span, n);
+  }
+
+  /// Generates `n` tokens for each of `batch` sequences behind `depth` tokens.
+  Result<BenchRow> decode(size_t n, size_t depth, size_t batch) {
+    BenchRow row = new_row("decode", n, depth, batch);
+    std::vector<KvSequence> sequences;
+    ISTHMUS_RETURN_IF_ERROR(fill(batch, depth, sequences));
+    ISTHMUS_RETURN_IF_ERROR(generate(sequences, std::min<size_t>(n, 4), nullptr));
+    std::vector<double> gaps;
+    ISTHMUS_ASSIGN_OR_RETURN(EnergySpan span, EnergySpan::start(meter_, idle_watts_));
+    for (int i = 0; i < grid_.repeats; ++i) {
+      for (auto& sequence : sequences) ISTHMUS_RETURN_IF_ERROR(sequence.truncate(depth));
+      const auto start = SteadyClock::now();
+      ISTHMUS_RETURN_IF_ERROR(generate(sequences, n, &gaps));
+      row.rates.push_back(static_cast<double>(n * batch) / seconds_since(start));
+    }
+    row.gap_p50 = quantile(gaps, 0.5);
+    row.gap_p99 = quantile(gaps, 0.99);
+    return finish(row, span, n * batch);
+  }
+
+ private:
+  BenchRow new_row(const char* kind, size_t tokens, size_t depth, size_t batch) const {
+    BenchRow row;
+    row.kind = kind;
+    row.tokens = tokens;
+    row.depth = depth;
+    row.batch = batch;
+    row.threads = pool_.size();
+    return row;
+  }
+
+  std::vector<TokenId> random_tokens(size_t n) {
+    std::vector<TokenId> out(n);
+    for (auto& token : out) token = static_cast<TokenId>(rng_.below(model_.config().vocab));
+    return out;
+  }
+
+  Status fill(size_t batch, size_t depth, std::vector<KvSequence>& sequences) {
+    for (size_t i = 0; i < batch; ++i) {
+      sequences.push_back(model_.make_sequence());
+      if (depth > 0) ISTHMUS_RETURN_IF_ERROR(read(sequences.back(), depth));
+    }
+    return ok_status();
+  }
+
+  Status read(KvSequence& kv, size_t n) {
+    const auto tokens = random_tokens(n);
+    for (size_t at = 0; at < n;) {
+      ISTHMUS_RETURN_IF_ERROR(stop_.check());
+      const size_t count = std::min(kStepTokens, n - at);
+      ISTHMUS_RETURN_IF_ERROR(kv.grow(count));
+      const ForwardSequence sequence{&kv, std::span(tokens).subspan(at, count), {}};
+      const auto newest = static_cast<uint32_t>(count - 1);
+      ForwardStep step;
+      step.sequences = {&sequence, 1};
+      step.compute = model_.prompt_compute();
+      if (at + count == n) {
+        step.outputs = {&newest, 1};
+        step.logits = logits_.data();
+      }
+      ISTHMUS_RETURN_IF_ERROR(model_.transformer().forward(step, *workspace_, pool_));
+      kv.commit(count);
+      at += count;
+    }
+    return ok_status();
+  }
+
+  Status generate(std::vector<KvSequence>& kvs, size_t n, std::vector<double>* gaps) {
+    std::vector<uint32_t> outputs(kvs.size());
+    std::iota(outputs.begin(), outputs.end(), 0U);
+    for (size_t i = 0; i < n; ++i) {
+      ISTHMUS_RETURN_IF_ERROR(stop_.check());
+      const auto tokens = random_tokens(kvs.size());
+      const auto start = SteadyClock::now();
+      std::vector<ForwardSequence> sequences;
+      for (size_t s = 0; s < kvs.size(); ++s) {
+        ISTHMUS_RETURN_IF_ERROR(kvs[s].grow(1));
+        sequences.push_back({&kvs[s], std::span(tokens).subspan(s, 1), {}});
+      }
+      ForwardStep step;
+      step.sequences = sequences;
+      step.compute = model_.generation_compute();
+      step.outputs = outputs;
+      step.logits = logits_.data();
+      ISTHMUS_RETURN_IF_ERROR(model_.transformer().forward(step, *workspace_, pool_));
+      for (auto& kv : kvs) kv.commit(1);
+      if (gaps != nullptr) gaps->push_back(seconds_since(start));
+    }
+    return ok_status();
+  }
+
+  Result<BenchRow> finish(BenchRow row, EnergySpan& span, size_t tokens_per_run) {
+    ISTHMUS_ASSIGN_OR_RETURN(const Energy energy, span.finish());
+    const double tokens = static_cast<double>(tokens_per_run) * grid_.repeats;
+    row.joules_gross = energy.gross_joules / tokens;
+    row.joules_net = energy.net_joules / tokens;
+    row.peak_bytes = os::peak_resident_bytes();
+    return row;
+  }
+
+  LanguageModel& model_;
+  ThreadPool pool_;
+  Meter& meter_;
+  double idle_watts_;
+  const BenchGrid& grid_;
+  StopPolicy stop_;
+  std::unique_ptr<Workspace> workspace_;
+  std::vector<float> logits_;
+  Rng rng_{1};
+};
+
+Status run_lines(Bench& bench, const BenchGrid& grid, std::vector<BenchRow>& rows) {
+  for (const size_t depth : grid.depths) {
+    for (const size_t n : grid.prompts) {
+      if (n == 0) continue;
+      ISTHMUS_ASSIGN_OR_RETURN(BenchRow row, bench.prefill(n, depth));
+      rows.push_back(std::move(row));
+    }
+    for (const size_t batch : grid.batches) {
+      for (const size_t n : grid.generate) {
+        if (n == 0) continue;
+        ISTHMUS_ASSIGN_OR_RETURN(BenchRow row, bench.decode(n, depth, batch));
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+double BenchRow::rate() const { return quantile(rates, 0.5); }
+
+double BenchRow::spread() const {
+  if (rates.empty() || rate() <= 0) return 0;
+  const auto [low, high] = std::minmax_element(rates.begin(), rates.end());
+  return (*high - *low) / 2 / rate();
+}
+
+Result<BenchReport> run_bench(const ModelArgs& args, const BenchGrid& grid, const Context& context) {
+  BenchReport report;
+  ISTHMUS_ASSIGN_OR_RETURN(const Isa isa, active_isa());
+  report.isa = isa_name(isa);
+  report.cpu = os::cpu_info().model_name;
+  ISTHMUS_ASSIGN_OR_RETURN(ModelOptions options, model_options(args));
+  std::vector<size_t> threads = grid.threads;
+  if (threads.empty()) threads.push_back(os::usable_cpus());
+  const size_t batch = std::max<size_t>(1, most(grid.batches));
+  options.threads = most(threads);
+  options.context = most(grid.depths) + std::max(most(grid.prompts), most(grid.generate));
+  options.sequences = batch;
+  options.step_tokens = std::max(kStepTokens, batch);
+  options.step_outputs = batch;
+  const auto start = SteadyClock::now();
+  ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(args, std::move(options), context));
+  report.load_seconds = seconds_since(start);
+  report.planned_bytes = model->memory_plan().total();
+
+  const MeterChoice choice = choose_meter();
+  report.energy_source = energy_source_name(choice.meter->source());
+  ISTHMUS_ASSIGN_OR_RETURN(report.idle_watts, measure_idle_watts(*choice.meter, kIdleSeconds));
+  for (const size_t n : threads) {
+    if (n == 0) return invalid_argument("--threads: 0 is no thread count");
+    Bench bench(*model, n, *choice.meter, report.idle_watts, grid, context.stop);
+    ISTHMUS_RETURN_IF_ERROR(bench.prepare());
+    ISTHMUS_RETURN_IF_ERROR(run_lines(bench, grid, report.rows));
+  }
+  return report;
+}
+
+}  // namespace isthmus::cli

@@ -1,0 +1,50 @@
+// The measuring behind `isthmus bench`: forward steps over random tokens, timed on the monotonic clock.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/isthmus/model_args.h"
+
+namespace isthmus::cli {
+
+struct BenchGrid {
+  std::vector<size_t> prompts = {128, 512};
+  std::vector<size_t> generate = {64};
+  std::vector<size_t> depths = {0};
+  std::vector<size_t> threads;  // empty: as many as can run at once
+  std::vector<size_t> batches = {1};
+  int repeats = 5;
+};
+
+struct BenchRow {
+  std::string kind;  // "prefill" or "decode"
+  size_t tokens = 0;
+  size_t depth = 0;
+  size_t batch = 1;
+  size_t threads = 0;
+  std::vector<double> rates;  // tokens per second of each repeat
+  double ttft_seconds = 0;    // prefill: median time to the first token's logits
+  double gap_p50 = 0;         // decode: seconds between tokens, over all repeats
+  double gap_p99 = 0;
+  double joules_gross = 0;  // per token
+  double joules_net = 0;
+  uint64_t peak_bytes = 0;  // of the process so far
+
+  double rate() const;    // median
+  double spread() const;  // half the range, as a share of the median
+};
+
+struct BenchReport {
+  std::string isa;
+  std::string cpu;
+  std::string energy_source;
+  double idle_watts = 0;
+  uint64_t planned_bytes = 0;
+  double load_seconds = 0;
+  std::vector<BenchRow> rows;
+};
+
+Result<BenchReport> run_bench(const ModelArgs& args, const BenchGrid& grid, const Context& context);
+
+}  // namespace isthmus::cli

@@ -1,0 +1,141 @@
+// isthmus bench: the five figures of a model over a grid of prompt length, depth, threads and batch.
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "apps/isthmus/bench_grid.h"
+#include "apps/isthmus/output.h"
+
+namespace isthmus::cli {
+namespace {
+
+struct BenchArgs {
+  ModelArgs model;
+  BenchGrid grid;
+  std::string format = "table";
+};
+
+std::string number(double value, int digits) {
+  return value > 0 ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+
+std::string spread(const BenchRow& row) { return fmt::format("±{:.0f} %", row.spread() * 100); }
+
+void print_table(const std::vector<BenchRow>& rows) {
+  Table table({"kind", "tokens", "depth", "batch", "threads", "tokens/s", "spread", "TTFT ms", "TBT p50",
+               "TBT p99", "J/token", "net", "peak"});
+  table.align_right({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  for (const auto& r : rows) {
+    table.add({r.kind, std::to_string(r.tokens), std::to_string(r.depth), std::to_string(r.batch),
+               std::to_string(r.threads), number(r.rate(), 1), spread(r), number(r.ttft_seconds * 1e3, 1),
+               number(r.gap_p50 * 1e3, 2), number(r.gap_p99 * 1e3, 2), number(r.joules_gross, 4),
+               number(r.joules_net, 4), human_bytes(r.peak_bytes)});
+  }
+  table.print();
+}
+
+void print_csv(const std::vector<BenchRow>& rows) {
+  fmt::print(
+      "kind,tokens,depth,batch,threads,tokens_per_second,spread,ttft_ms,tbt_p50_ms,tbt_p99_ms,joules_per_"
+      "token_gross,"
+      "joules_per_token_net,peak_memory_bytes\n");
+  for (const auto& r : rows) {
+    fmt::print("{},{},{},{},{},{:.3f},{:.4f},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{}\n", r.kind, r.tokens,
+               r.depth, r.batch, r.threads, r.rate(), r.spread(), r.ttft_seconds * 1e3, r.gap_p50 * 1e3,
+               r.gap_p99 * 1e3, r.joules_gross, r.joules_net, r.peak_bytes);
+  }
+}
+
+nlohmann::ordered_json row_json(const std::string& model, const BenchRow& r) {
+  return {{"model", model},
+          {"kind", r.kind},
+          {"tokens", r.tokens},
+          {"depth", r.depth},
+          {"batch", r.batch},
+          {"threads", r.threads},
+          {"tokens_per_second", r.rate()},
+          {"spread", r.spread()},
+          {"repeats", r.rates},
+          {"ttft_ms", r.ttft_seconds * 1e3},
+          {"tbt_p50_ms", r.gap_p50 * 1e3},
+          {"tbt_p99_ms", r.gap_p99 * 1e3},
+          {"joules_per_token_gross", r.joules_gross},
+          {"joules_per_token_net", r.joules_net},
+          {"peak_memory_bytes", r.peak_bytes}};
+}
+
+Status bench(const BenchArgs& args, const Context& context) {
+  if (args.format != "table" && args.format != "csv") {
+    return invalid_argument("--format is '" + args.format + "'; known are table and csv (and --json)");
+  }
+  ISTHMUS_ASSIGN_OR_RETURN(const BenchReport report, run_bench(args.model, args.grid, context));
+  if (context.json) {
+    nlohmann::ordered_json out = {{"model", args.model.model},
+                                  {"isa", report.isa},
+                                  {"cpu", report.cpu},
+                                  {"energy_source", report.energy_source},
+                                  {"idle_watts", report.idle_watts},
+                                  {"planned_memory_bytes", report.planned_bytes},
+                                  {"load_seconds", report.load_seconds},
+                                  {"rows", nlohmann::ordered_json::array()}};
+    for (const auto& row : report.rows) out["rows"].push_back(row_json(args.model.model, row));
+    print_json(out);
+    return ok_status();
+  }
+  if (args.format == "csv") {
+    print_csv(report.rows);
+    return ok_status();
+  }
+  fmt::print(
+      "{} on {} ({}), energy by {} over an idle baseline of {:.1f} W, planned memory {}, loaded in {:.2f} "
+      "s\n",
+      args.model.model, report.cpu, report.isa, report.energy_source, report.idle_watts,
+      human_bytes(report.planned_bytes), report.load_seconds);
+  print_table(report.rows);
+  return ok_status();
+}
+
+}  // namespace
+
+Command bench_command() {
+  return {.name = "bench",
+          .group = Group::kMeasure,
+          .summary = "Measure speed, energy and memory",
+          .json = true,
+          .aliases = {},
+          .description =
+              "For each combination of the lists: how fast -p prompt tokens are read and -n tokens are "
+              "generated behind -d tokens of "
+              "context. Medians over --repeat runs of random tokens; the spread is half the range over the "
+              "median. Sampling and "
+              "tokenisation are not part of the times. Energy says where it comes from: rapl, battery, or a "
+              "documented model.",
+          .setup = [](CLI::App& app) {
+            auto args = std::make_shared<BenchArgs>();
+            add_model_args(app, args->model, false);
+            app.remove_option(app.get_option("--threads"));
+            app.remove_option(app.get_option("--ctx"));
+            BenchGrid& g = args->grid;
+            app.add_option("-p,--prompt", g.prompts, "prompt lengths, as 128,512; 0 = none")
+                ->delimiter(',')
+                ->capture_default_str();
+            app.add_option("-n,--generate", g.generate, "tokens to generate; 0 = none")
+                ->delimiter(',')
+                ->capture_default_str();
+            app.add_option("-d,--depth", g.depths, "tokens of context before")
+                ->delimiter(',')
+                ->capture_default_str();
+            app.add_option("-t,--threads", g.threads, "thread counts (default: as many as can run at once)")
+                ->delimiter(',');
+            app.add_option("-b,--batch", g.batches, "sequences generated together")
+                ->delimiter(',')
+                ->capture_default_str();
+            app.add_option("-r,--repeat", g.repeats, "runs of each line")
+                ->check(CLI::Range(1, 1000))
+                ->capture_default_str();
+            app.add_option("--format", args->format, "table or csv")->capture_default_str();
+            return Action([args](const Context& context) { return bench(*args, context); });
+          }};
+}
+
+}  // namespace isthmus::cli
