@@ -36,6 +36,9 @@ using DotKernel = void (*)(const std::byte* w, size_t units, const std::byte* x,
 /// The same for a plain panel and float32 activations x[tokens][ldx]: `cols` columns.
 using FloatDotKernel = void (*)(const std::byte* w, size_t cols, const float* x, size_t ldx, float* acc,
                                 size_t prefetch);
+/// acc[wide_panels][kMaxTokens][16] += unpacked panels `panel_stride` bytes apart times kMaxTokens tokens.
+using WideKernel = void (*)(const std::byte* w, size_t panel_stride, size_t blocks, const std::byte* x,
+                            size_t x_stride, float* acc);
 /// Expands units to unpacked blocks (unpacked_layout()): float32 scales and one byte per code. 64-byte
 /// aligned.
 using UnpackKernel = void (*)(const std::byte* w, size_t units, std::byte* out);
@@ -48,6 +51,8 @@ struct LinearKernels {
   QuantizeKernel quantize[2];                              // [Compute]
   DotKernel dot[kQuantFormats][2][kTokenCounts];           // [PackFormat][Compute][token_index]
   DotKernel dot_unpacked[kQuantFormats][2][kTokenCounts];  // on unpacked blocks of that format
+  size_t wide_panels;                                      // 1: dot_wide is not there
+  WideKernel dot_wide[kQuantFormats][2];                   // [PackFormat][Compute]
   UnpackKernel unpack[kQuantFormats];                      // [PackFormat]
   FloatDotKernel dot_float[3][kTokenCounts];               // [PackFormat - kF32][token_index]
 };

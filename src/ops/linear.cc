@@ -44,6 +44,7 @@ struct Lane {
   size_t chunk_units;
   const DotKernel* dot = nullptr;
   const DotKernel* dot_unpacked = nullptr;
+  WideKernel dot_wide = nullptr;
   UnpackKernel unpack = nullptr;
   const FloatDotKernel* dot_float = nullptr;
 
@@ -67,13 +68,14 @@ struct Lane {
     chunk_units = kChunkCols / layout.unit_cols();
     dot = kernels.dot[format][compute];
     dot_unpacked = kernels.dot_unpacked[format][compute];
+    dot_wide = kernels.dot_wide[format][compute];
     unpack = kernels.unpack[format];
   }
 
   const std::byte* panel(size_t index) const { return w->data + index * panel_bytes; }
+  size_t unpacked_blocks() const { return units * static_cast<size_t>(panel_layout(w->format).unit_blocks); }
   size_t unpacked_bytes() const {
-    const PanelLayout layout = panel_layout(w->format);
-    return units * static_cast<size_t>(layout.unit_blocks) * unpacked_layout(layout).unit_bytes();
+    return unpacked_blocks() * unpacked_layout(panel_layout(w->format)).unit_bytes();
   }
 };
 
@@ -118,9 +120,9 @@ void gate_mul(Gate kind, const float* g, const float* u, size_t n, float* y) {
   }
 }
 
-/// Writes the results of one panel and tile; acc holds lane after lane, kAccFloats apart.
-void finish(const Job& job, size_t panel, size_t tile, size_t tokens, float* acc) {
-  if (job.lanes == 2) gate_mul(job.gate, acc, acc + kAccFloats, tokens * kPanelRows, acc);
+/// Writes the results of one panel and tile; `second` is the second lane's, acc[tokens][16] both.
+void finish(const Job& job, size_t panel, size_t tile, size_t tokens, float* acc, const float* second) {
+  if (job.lanes == 2) gate_mul(job.gate, acc, second, tokens * kPanelRows, acc);
   const size_t first_row = panel * kPanelRows;
   const size_t rows = std::min(kPanelRows, job.w[0]->rows - first_row);
   for (size_t t = 0; t < tokens; ++t) {
@@ -143,7 +145,10 @@ void run_streams(const Job& job, const Lane* lanes, const size_t* panels, size_t
       }
     }
   }
-  for (size_t s = 0; s < count; ++s) finish(job, panels[s], tile, tokens, acc + s * job.lanes * kAccFloats);
+  for (size_t s = 0; s < count; ++s) {
+    float* at = acc + s * job.lanes * kAccFloats;
+    finish(job, panels[s], tile, tokens, at, at + kAccFloats);
+  }
 }
 
 /// Panels [first, last) on the packed weights. The range is cut into as many runs as there are streams, so
@@ -177,39 +182,72 @@ std::byte* thread_scratch() {
 void dot_unpacked_tile(const Lane& lane, const std::byte* weights, const Activations& x, size_t tile,
                        float* acc) {
   const size_t tokens = x.tile_tokens(tile);
-  const size_t blocks = lane.units * static_cast<size_t>(panel_layout(lane.w->format).unit_blocks);
   std::memset(acc, 0, tokens * kPanelRows * sizeof(float));
   for (size_t t = 0; t < tokens;) {
     const size_t n = kernel_tokens(tokens - t);
-    lane.dot_unpacked[token_index(n)](weights, blocks, x.record(tile, t, 0), x.tile_stride(tile),
-                                      acc + t * kPanelRows, 0);
+    lane.dot_unpacked[token_index(n)](weights, lane.unpacked_blocks(), x.record(tile, t, 0),
+                                      x.tile_stride(tile), acc + t * kPanelRows, 0);
     t += n;
+  }
+}
+
+/// Panels unpacked to scratch, lane by lane: slot p of a lane is panel first_panel + p.
+struct Group {
+  size_t first_panel;
+  size_t count;
+  const std::byte* lanes[2];
+  size_t slot_bytes[2];
+};
+
+void unpack_group(const Job& job, const Lane* lanes, const Group& group) {
+  for (size_t l = 0; l < job.lanes; ++l) {
+    auto* to = const_cast<std::byte*>(group.lanes[l]);  // this thread's own scratch
+    for (size_t p = 0; p < group.count; ++p, to += group.slot_bytes[l]) {
+      lanes[l].unpack(lanes[l].panel(group.first_panel + p), lanes[l].units, to);
+    }
+  }
+}
+
+/// One tile of tokens over all panels of a group: by several panels at once where the set can, then one by
+/// one.
+void run_group_tile(const Job& job, const Lane* lanes, const Group& group, const Activations& x,
+                    size_t tile) {
+  alignas(64) float wide[2][kMaxStreams * kAccFloats];
+  alignas(64) float acc[2 * kAccFloats];
+  const size_t tokens = x.tile_tokens(tile);
+  const size_t panels = x.kernels().wide_panels;
+  size_t p = 0;
+  for (; panels > 1 && tokens == kMaxTokens && p + panels <= group.count; p += panels) {
+    for (size_t l = 0; l < job.lanes; ++l) {
+      std::memset(wide[l], 0, panels * kAccFloats * sizeof(float));
+      lanes[l].dot_wide(group.lanes[l] + p * group.slot_bytes[l], group.slot_bytes[l],
+                        lanes[l].unpacked_blocks(), x.record(tile, 0, 0), x.tile_stride(tile), wide[l]);
+    }
+    for (size_t i = 0; i < panels; ++i) {
+      finish(job, group.first_panel + p + i, tile, tokens, wide[0] + i * kAccFloats,
+             wide[1] + i * kAccFloats);
+    }
+  }
+  for (; p < group.count; ++p) {
+    for (size_t l = 0; l < job.lanes; ++l) {
+      dot_unpacked_tile(lanes[l], group.lanes[l] + p * group.slot_bytes[l], x, tile, acc + l * kAccFloats);
+    }
+    finish(job, group.first_panel + p, tile, tokens, acc, acc + kAccFloats);
   }
 }
 
 /// Panels [first, last) by groups that are unpacked to `scratch` and then run over all tiles.
 void run_unpacked(const Job& job, const Lane* lanes, size_t first, size_t last, const Activations& x,
-                  size_t group, std::byte* scratch) {
-  alignas(64) float acc[2 * kAccFloats];
-  const size_t lane_bytes[2] = {lanes[0].unpacked_bytes(), job.lanes == 2 ? lanes[1].unpacked_bytes() : 0};
-  const size_t slot_bytes = lane_bytes[0] + lane_bytes[1];
-  for (size_t begin = first; begin < last; begin += group) {
-    const size_t count = std::min(group, last - begin);
-    for (size_t p = 0; p < count; ++p) {
-      for (size_t lane = 0; lane < job.lanes; ++lane) {
-        std::byte* to = scratch + p * slot_bytes + lane * lane_bytes[0];
-        lanes[lane].unpack(lanes[lane].panel(begin + p), lanes[lane].units, to);
-      }
-    }
-    for (size_t tile = 0; tile < x.tiles(); ++tile) {
-      for (size_t p = 0; p < count; ++p) {
-        for (size_t lane = 0; lane < job.lanes; ++lane) {
-          dot_unpacked_tile(lanes[lane], scratch + p * slot_bytes + lane * lane_bytes[0], x, tile,
-                            acc + lane * kAccFloats);
-        }
-        finish(job, begin + p, tile, x.tile_tokens(tile), acc);
-      }
-    }
+                  size_t most, std::byte* scratch) {
+  Group group{};
+  group.slot_bytes[0] = lanes[0].unpacked_bytes();
+  group.slot_bytes[1] = job.lanes == 2 ? lanes[1].unpacked_bytes() : 0;
+  group.lanes[0] = scratch;
+  group.lanes[1] = scratch + most * group.slot_bytes[0];
+  for (group.first_panel = first; group.first_panel < last; group.first_panel += group.count) {
+    group.count = std::min(most, last - group.first_panel);
+    unpack_group(job, lanes, group);
+    for (size_t tile = 0; tile < x.tiles(); ++tile) run_group_tile(job, lanes, group, x, tile);
   }
 }
 
@@ -222,7 +260,7 @@ void run_job(const Job& job, size_t first, size_t last, const Activations& x, co
     const size_t group = kLinearScratchBytes / slot;
     std::byte* scratch = group > 0 ? thread_scratch() : nullptr;
     if (scratch != nullptr)
-      return run_unpacked(job, lanes, first, last, x, std::min<size_t>(group, 8), scratch);
+      return run_unpacked(job, lanes, first, last, x, std::min<size_t>(group, kMaxStreams), scratch);
   }
   run_packed(job, lanes, first, last, x, plan);
 }

@@ -16,6 +16,7 @@ struct Avx2Vec {
   static constexpr int kLanes = 8;
   static constexpr int kParts = 2;
   static constexpr int kTokensAtOnce = 4;
+  static constexpr int kWidePanels = 1;
   using Floats = __m256;
   using Codes = __m256i;
 

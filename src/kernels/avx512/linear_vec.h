@@ -15,6 +15,10 @@ struct Avx512Vec {
   static constexpr int kLanes = 16;
   static constexpr int kParts = 1;
   static constexpr int kTokensAtOnce = 8;
+  // A load feeds less than one vpdpbusd per cycle where two could run, so many tokens take a tile that uses
+  // each loaded register several times: panels x tokens.
+  static constexpr int kWidePanels = 4;
+  static constexpr int wide_tokens(Compute c) { return c == Compute::kInt16 ? 2 : 4; }
   using Floats = __m512;
   using Codes = __m512i;
 
@@ -103,17 +107,35 @@ struct Avx512Vec {
     __m512i low;
     __m512i high;  // kInt16 only
 
-    ISTHMUS_INLINE void start(const void* nsum) {
-      low = _mm512_setzero_si512();
-      if constexpr (L.zero_shift >= 0) low = _mm512_slli_epi32(broadcast_int(nsum), L.zero_shift);
+    /// Four activations of a token in every lane, per byte plane.
+    struct Word {
+      __m512i low;
+      __m512i high;
+    };
+    static ISTHMUS_INLINE __m512i load_start(const void* nsum) {
+      if constexpr (L.zero_shift < 0) return _mm512_setzero_si512();
+      return _mm512_slli_epi32(broadcast_int(nsum), L.zero_shift < 0 ? 0 : L.zero_shift);
+    }
+    template <int kVector>
+    static ISTHMUS_INLINE Word load_word(const std::byte* record) {
+      Word word;
+      word.low = broadcast_int(record + R::kLow + 4 * kVector);
+      word.high = C == Compute::kInt16 ? broadcast_int(record + R::kHigh + 4 * kVector) : word.low;
+      return word;
+    }
+
+    ISTHMUS_INLINE void start_at(__m512i start) {
+      low = start;
       high = _mm512_setzero_si512();
+    }
+    ISTHMUS_INLINE void start(const void* nsum) { start_at(load_start(nsum)); }
+    ISTHMUS_INLINE void add_word(Codes codes, Word word) {
+      low = _mm512_dpbusd_epi32(low, codes, word.low);
+      if constexpr (C == Compute::kInt16) high = _mm512_dpbusd_epi32(high, codes, word.high);
     }
     template <int kVector, int kCount>
     ISTHMUS_INLINE void add(Codes codes, const std::byte* record) {
-      low = _mm512_dpbusd_epi32(low, codes, broadcast_int(record + R::kLow + 4 * kVector));
-      if constexpr (C == Compute::kInt16) {
-        high = _mm512_dpbusd_epi32(high, codes, broadcast_int(record + R::kHigh + 4 * kVector));
-      }
+      add_word(codes, load_word<kVector>(record));
     }
     ISTHMUS_INLINE Floats total() const {
       if constexpr (C != Compute::kInt16) return _mm512_cvtepi32_ps(low);

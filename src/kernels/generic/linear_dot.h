@@ -166,6 +166,81 @@ void dot_units_in_parts(const std::byte* w, size_t units, const std::byte* x, si
   }
 }
 
+/// One block of P unpacked panels for N tokens; as dot_block(), in the order that loads each register once.
+template <class V, PanelLayout L, Compute C, int P, int N>
+ISTHMUS_INLINE void dot_wide_block(const std::byte* w, size_t panel_stride, const std::byte* x,
+                                   typename V::Floats (&sum)[P][N]) {
+  using R = RecordOf<V, C>;
+  using Acc = typename V::template Accumulator<L, C>;
+  constexpr int kGroupVectors = static_cast<int>(kVectorsPerBlock) / L.groups;
+  unroll<L.groups>([&](auto g) ISTHMUS_LAMBDA_INLINE {
+    constexpr int kGroup = decltype(g)::kValue;
+    constexpr int kSum = L.groups == 1 ? 0 : kGroup + 1;
+    Acc acc[P][N];
+    unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
+      const std::byte* side = x + t * R::kSize + R::kSide;
+      const auto start = Acc::load_start(side + offsetof(RecordSide, nsum) + kSum * sizeof(int32_t));
+      unroll<P>([&](auto p) ISTHMUS_LAMBDA_INLINE { acc[p][t].start_at(start); });
+    });
+    unroll<kGroupVectors>([&](auto i) ISTHMUS_LAMBDA_INLINE {
+      constexpr int kVector = kGroup * kGroupVectors + decltype(i)::kValue;
+      typename V::Codes codes[P];
+      unroll<P>([&](auto p) ISTHMUS_LAMBDA_INLINE {
+        codes[p] = load_codes<V, L, kVector>(w + p * panel_stride + L.scales_bytes(), 0);
+      });
+      unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
+        const auto word = Acc::template load_word<kVector>(x + t * R::kSize);
+        unroll<P>([&](auto p) ISTHMUS_LAMBDA_INLINE { acc[p][t].add_word(codes[p], word); });
+      });
+    });
+    unroll<P>([&](auto p) ISTHMUS_LAMBDA_INLINE {
+      const auto scale = load_scale<V, L, kGroup>(w + p * panel_stride, 0, 0, SuperHead<V>{});
+      unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
+        const std::byte* side = x + t * R::kSize + R::kSide;
+        const auto both = V::mul(scale.scale, V::broadcast(side + offsetof(RecordSide, scale)));
+        sum[p][t] = V::fma(acc[p][t].total(), both, sum[p][t]);
+        if constexpr (L.has_min) {
+          const auto xs = V::broadcast(side + offsetof(RecordSide, dsum) + kSum * sizeof(float));
+          sum[p][t] = V::fma(scale.min, xs, sum[p][t]);
+        }
+      });
+    });
+  });
+}
+
+/// WideKernel of linear_kernels.h. The columns go by chunks that stay in the first-level cache while the
+/// tile's tokens pass over them.
+template <class V, PanelLayout L, Compute C>
+void dot_wide(const std::byte* w, size_t panel_stride, size_t blocks, const std::byte* x, size_t x_stride,
+              float* acc) {
+  constexpr int kPanels = V::kWidePanels;
+  constexpr int kTokens = V::wide_tokens(C);
+  constexpr size_t kChunk = 8;
+  constexpr size_t kPanelFloats = kMaxTokens * kPanelRows;
+  for (size_t first = 0; first < blocks; first += kChunk) {
+    const size_t count = blocks - first < kChunk ? blocks - first : kChunk;
+    for (size_t token = 0; token < kMaxTokens; token += kTokens) {
+      float* acc_at = acc + token * kPanelRows;
+      typename V::Floats sum[kPanels][kTokens];
+      unroll<kPanels>([&](auto p) ISTHMUS_LAMBDA_INLINE {
+        unroll<kTokens>([&](auto t) ISTHMUS_LAMBDA_INLINE {
+          sum[p][t] = V::load(acc_at + p * kPanelFloats + t * kPanelRows);
+        });
+      });
+      const std::byte* block = w + first * L.unit_bytes();
+      const std::byte* record = x + first * x_stride + token * RecordOf<V, C>::kSize;
+      for (size_t b = 0; b < count; ++b, block += L.unit_bytes(), record += x_stride) {
+        dot_wide_block<V, L, C, kPanels, kTokens>(block, panel_stride, record, sum);
+      }
+      unroll<kPanels>([&](auto p) ISTHMUS_LAMBDA_INLINE {
+        unroll<kTokens>([&](auto t) ISTHMUS_LAMBDA_INLINE {
+          V::store(acc_at + p * kPanelFloats + t * kPanelRows, sum[p][t]);
+        });
+      });
+    }
+  }
+}
+
 /// UnpackKernel of linear_kernels.h.
 template <class V, PanelLayout L>
 void unpack_units(const std::byte* w, size_t units, std::byte* out) {

@@ -37,6 +37,10 @@ constexpr void fill_format(LinearKernels& table) {
   fill_dots<V, kUnpacked, Compute::kInt8>(table.dot_unpacked[kIndex][kInt8]);
   fill_dots<V, kUnpacked, Compute::kInt16>(table.dot_unpacked[kIndex][kInt16]);
   table.unpack[kIndex] = unpack_units<V, kPacked>;
+  if constexpr (V::kWidePanels > 1) {
+    table.dot_wide[kIndex][kInt8] = dot_wide<V, kUnpacked, Compute::kInt8>;
+    table.dot_wide[kIndex][kInt16] = dot_wide<V, kUnpacked, Compute::kInt16>;
+  }
 }
 
 template <class V, PackFormat F>
@@ -80,6 +84,7 @@ constexpr void fill_super_formats(LinearKernels& table) {
 
 template <class V>
 constexpr void fill_rest(LinearKernels& table) {
+  table.wide_panels = static_cast<size_t>(V::kWidePanels);
   fill_plain<V, PackFormat::kF32>(table);
   fill_plain<V, PackFormat::kF16>(table);
   fill_plain<V, PackFormat::kBF16>(table);
