@@ -14,7 +14,7 @@ float affine_error(const float* x, const float* w, size_t n, Affine fit, float h
   return add_lanes(error);
 }
 
-Affine solve_affine(const float* x, const float* w, size_t n, Affine codes, float high, bool keep_sign) {
+AffineFound solve_affine(const float* x, const float* w, size_t n, Affine codes, float high, bool keep_sign) {
   const float id = inverse(codes.d);
   std::array<float, kLanes> sw{}, sx{}, sq{}, sqq{}, sxq{};
   for (size_t i = 0; i < n; i += kLanes) {
@@ -36,10 +36,12 @@ Affine solve_affine(const float* x, const float* w, size_t n, Affine codes, floa
   if (determinant > 1e-12 * s_w * s_qq) {
     const double d = (s_w * s_xq - s_x * s_q) / determinant;
     const double m = (s_q * s_xq - s_x * s_qq) / determinant;
-    if (d > 0 && (m >= 0 || !keep_sign)) return {static_cast<float>(d), static_cast<float>(m)};
+    if (d > 0 && (m >= 0 || !keep_sign)) {
+      return {{static_cast<float>(d), static_cast<float>(m)}, d * s_xq - m * s_x};
+    }
   }
-  if (keep_sign && s_qq > 0) return {static_cast<float>(std::max(s_xq / s_qq, 0.0)), 0.0f};
-  return codes;
+  if (!keep_sign || !(s_qq > 0) || !(s_xq > 0)) return {};
+  return {{static_cast<float>(s_xq / s_qq), 0.0f}, s_xq * s_xq / s_qq};
 }
 
 Affine fit_affine(const float* x, const float* w, size_t n, float high, bool keep_sign, Search search) {
@@ -47,22 +49,19 @@ Affine fit_affine(const float* x, const float* w, size_t n, float high, bool kee
   const float low = keep_sign ? std::min(*low_at, 0.0f) : *low_at;
   const float range = *high_at - low;
   if (!(range > 0.0f)) return {0.0f, -low};
-  Affine best = {range / high, -low};
-  float best_error = affine_error(x, w, n, best, high);
+  AffineFound best = {{range / high, -low}, -1.0};  // stands when nothing can be solved
   const auto consider = [&](Affine codes) {
-    const Affine fit = solve_affine(x, w, n, codes, high, keep_sign);
-    const float error = affine_error(x, w, n, fit, high);
-    if (!(error < best_error)) return false;
-    best = fit;
-    best_error = error;
+    const AffineFound found = solve_affine(x, w, n, codes, high, keep_sign);
+    if (!(found.gain > best.gain)) return false;
+    best = found;
     return true;
   };
   for (int k = 0; k < search.count; ++k) {
     consider({range / (high + search.first + search.step * static_cast<float>(k)), -low});
   }
-  for (int round = 0; round < 4 && consider(best); ++round) {
+  for (int round = 0; round < 4 && consider(best.fit); ++round) {
   }
-  return best;
+  return best.fit;
 }
 
 void fit_weights(const float* x, const float* importance, size_t n, float* w) {

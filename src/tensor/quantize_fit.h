@@ -129,9 +129,17 @@ float scale_error(const Levels& levels, const float* x, const float* w, size_t n
   return add_lanes(error);
 }
 
-/// The best d for the levels that inverse scale `id` gives; 0 when all levels are 0.
+/// A scale and what it gains: the weighted square sum of x minus the weighted error that is left.
+struct Scale {
+  float d = 0.0f;
+  float gain = 0.0f;
+};
+
+/// The best d for the levels that inverse scale `id` gives: d = sum w x q / sum w q^2, gain = d * sum w x q.
+/// The gain ranks candidates without a second pass; its rounding (some 1e-6 of the sum) is far below what one
+/// level makes.
 template <class Levels>
-float solve_scale(const Levels& levels, const float* x, const float* w, size_t n, float id) {
+Scale solve_scale(const Levels& levels, const float* x, const float* w, size_t n, float id) {
   std::array<float, kLanes> xq{};
   std::array<float, kLanes> qq{};
   for (size_t i = 0; i < n; i += kLanes) {
@@ -139,12 +147,15 @@ float solve_scale(const Levels& levels, const float* x, const float* w, size_t n
     for (size_t l = 0; l < kLanes; ++l) q[l] = x[i + l] * id;
     levels.nearest_lanes(q);
     for (size_t l = 0; l < kLanes; ++l) {
-      xq[l] += w[i + l] * x[i + l] * q[l];
-      qq[l] += w[i + l] * q[l] * q[l];
+      const float wq = w[i + l] * q[l];
+      xq[l] += x[i + l] * wq;
+      qq[l] += wq * q[l];
     }
   }
+  const float top = add_lanes(xq);
   const float bottom = add_lanes(qq);
-  return bottom > 0.0f ? add_lanes(xq) / bottom : 0.0f;
+  if (!(bottom > 0.0f)) return {};
+  return {top / bottom, top / bottom * top};
 }
 
 /// The scale d of x ~ d * q. May be negative: the levels need not be symmetric.
@@ -155,14 +166,11 @@ float fit_scale(const Levels& levels, const float* x, const float* w, size_t n, 
     if (std::fabs(x[i]) > std::fabs(extreme)) extreme = x[i];
   }
   if (extreme == 0.0f) return 0.0f;
-  float best = extreme / levels.low;
-  float best_error = scale_error(levels, x, w, n, best);
+  Scale best = {extreme / levels.low, 0.0f};  // stands when no value has a weight
   const auto consider = [&](float id) {
-    const float d = solve_scale(levels, x, w, n, id);
-    const float error = scale_error(levels, x, w, n, d);
-    if (!(error < best_error)) return false;
-    best = d;
-    best_error = error;
+    const Scale found = solve_scale(levels, x, w, n, id);
+    if (!(found.gain > best.gain)) return false;
+    best = found;
     return true;
   };
   for (int k = 0; k < search.count; ++k) {
@@ -170,15 +178,20 @@ float fit_scale(const Levels& levels, const float* x, const float* w, size_t n, 
     consider((levels.low - delta) / extreme);
     consider((levels.high + delta) / extreme);
   }
-  for (int round = 0; round < 4 && consider(inverse(best)); ++round) {
+  for (int round = 0; round < 4 && consider(inverse(best.d)); ++round) {
   }
-  return best;
+  return best.d;
 }
 
 /// x ~ d * q - m with q in 0 .. high.
 struct Affine {
   float d = 0.0f;
   float m = 0.0f;
+};
+
+struct AffineFound {
+  Affine fit;
+  double gain = -1.0;  // as in Scale; below every real one when there is no solution
 };
 
 inline float affine_level(float x, float id, float m, float high) {
@@ -189,7 +202,7 @@ inline float affine_level(float x, float id, float m, float high) {
 float affine_error(const float* x, const float* w, size_t n, Affine fit, float high);
 
 /// The best fit for the codes that `codes` gives. With `keep_sign`, m is held >= 0.
-Affine solve_affine(const float* x, const float* w, size_t n, Affine codes, float high, bool keep_sign);
+AffineFound solve_affine(const float* x, const float* w, size_t n, Affine codes, float high, bool keep_sign);
 
 Affine fit_affine(const float* x, const float* w, size_t n, float high, bool keep_sign, Search search);
 

@@ -76,6 +76,13 @@ TEST(Quantize, LosesNoMoreThanLlamaCpp) {
   }
 }
 
+TEST(Quantize, WhatABlockOfThirtyTwoCanHoldComesBackExactly) {
+  for (const DType type : {DType::kQ4_0, DType::kQ5_0, DType::kQ8_0, DType::kIQ4_NL, DType::kMXFP4}) {
+    const auto once = there_and_back(type, bell_weights(kRows * kCols, 8), kCols, nullptr);
+    EXPECT_EQ(there_and_back(type, once, kCols, nullptr), once) << dtype_info(type).name;
+  }
+}
+
 TEST(Quantize, HalfTypesRoundToNearest) {
   const auto values = bell_weights(kCols, 4);
   const auto f16 = there_and_back(DType::kF16, values, kCols, nullptr);
