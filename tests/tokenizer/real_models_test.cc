@@ -1,7 +1,7 @@
 // The tokenizers of real models against ids of llama.cpp. ISTHMUS_TEST_MODELS names the folder with
 // smollm2.gguf, gemma3.gguf and qwen05.gguf; without it these tests fail.
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 
 #include "corpus.h"
 #include "format/gguf.h"
@@ -70,11 +70,11 @@ TEST_P(RealModel, OneMebibyteOfOneCharacterTakesUnderASecond) {
   for (const std::string piece : {"a", " ", "\n", "\u00e9", "\U0001F600", "7", ".", "'", "'s", "\u4e2d"}) {
     std::string text;
     while (text.size() < (size_t{1} << 20)) text += piece;
-    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t start = std::clock();  // processor time: the machine may be busy
     const auto ids = tokenizer().encode(text, Specials::kAsText, false);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     EXPECT_EQ(tokenizer().decode(ids, false), text);
-    EXPECT_LT(seconds.count(), 1.0) << piece;
+    EXPECT_LT(seconds, 1.0) << piece;
   }
 }
 
