@@ -45,8 +45,9 @@ build_library() {
   cmake -S "$work/llama.cpp" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DGGML_NATIVE=ON -DGGML_OPENMP=ON -DBUILD_SHARED_LIBS=ON \
     -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_TOOLS=ON \
-    -DLLAMA_OPENSSL=OFF > "$work/configure.log"
-  grep -q "Found OpenMP:" "$work/configure.log" ||
+    -DLLAMA_OPENSSL=OFF -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON "-DCMAKE_INSTALL_RPATH=\$ORIGIN;\$ORIGIN/../lib" \
+    > "$work/configure.log"
+  grep -q -e "-fopenmp" "$work/build/build.ninja" ||
     say "no OpenMP for clang (Debian package libomp-dev): llama.cpp falls back to its own thread pool"
   cmake --build "$work/build" -j "$jobs" --target llama llama-quantize llama-bench > "$work/build.log"
 }
