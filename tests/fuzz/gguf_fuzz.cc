@@ -80,7 +80,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   const auto file = GgufFile::parse(bytes, "fuzz");
   if (!file.ok()) return file.status().message().empty() ? (std::abort(), 0) : 0;
-  static volatile size_t sink;  // keeps the reads
+  [[maybe_unused]] static volatile size_t sink;  // keeps the reads
   sink = read_metadata(*file);
   read_tensors(*file, bytes);
   write_again(*file);
