@@ -106,7 +106,7 @@ Result<std::unique_ptr<Meter>> make_battery_meter(const EnergyEnv& env) {
   std::vector<Battery> batteries;
   bool discharging = false;
   for (const std::string& entry : entries) {
-    const std::string dir = root + "/" + entry;
+    const std::string dir = sysfs::join(root, entry);
     if (!is_system_battery(dir)) continue;
     ISTHMUS_ASSIGN_OR_RETURN(Battery battery, open_battery(dir, entry));
     ISTHMUS_ASSIGN_OR_RETURN(const std::string status, sysfs::read_text(dir + "/status"));

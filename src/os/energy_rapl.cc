@@ -97,7 +97,7 @@ Result<std::unique_ptr<Meter>> make_rapl_meter(const EnergyEnv& env) {
   bool package = false;
   for (const std::string& entry : entries) {
     if (!is_zone_dir(entry)) continue;
-    const std::string dir = root + "/" + entry;
+    const std::string dir = sysfs::join(root, entry);
     ISTHMUS_ASSIGN_OR_RETURN(std::string name, sysfs::read_text(dir + "/name"));
     if (!counts(name)) continue;
     package = package || name != "dram";

@@ -70,6 +70,11 @@ Result<std::vector<std::string>> list(const std::string& dir) {
   return names;
 }
 
+std::string join(const std::string& dir, const std::string& name) {
+  std::string out = dir;
+  return out.append("/").append(name);
+}
+
 double wall_seconds(const EnergyEnv& env) {
   return env.wall_seconds ? env.wall_seconds() : clock_seconds(CLOCK_MONOTONIC);
 }

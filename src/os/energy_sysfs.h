@@ -18,6 +18,9 @@ Result<uint64_t> read_uint(const std::string& path);
 /// Names in a directory, sorted, without dot files; kNotFound when there is no such directory.
 Result<std::vector<std::string>> list(const std::string& dir);
 
+/// "dir/name".
+std::string join(const std::string& dir, const std::string& name);
+
 /// The environment's clocks, or the system's.
 double wall_seconds(const EnergyEnv& env);
 double cpu_seconds(const EnergyEnv& env);

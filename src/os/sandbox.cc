@@ -135,7 +135,7 @@ Status show(Preparation& prep, const std::string& path, bool keep_link, bool dev
 Status show_system(Preparation& prep) {
   for (const char* path : {"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache",
                            "/etc/alternatives"}) {
-    const Status status = show(prep, path, true, false);
+    Status status = show(prep, path, true, false);
     if (!status.ok() && status.code() != Code::kNotFound) return status;  // not every system has all of them
   }
   for (const char* path : {"/dev/null", "/dev/zero", "/dev/urandom"}) {
@@ -155,8 +155,13 @@ Status check_path(const std::string& path) {
   return ok_status();
 }
 
-bool below(const std::string& path, const std::string& directory) {
-  return path.rfind(directory + "/", 0) == 0;
+bool below(std::string_view path, std::string_view directory) {
+  return path.size() > directory.size() && path.starts_with(directory) && path[directory.size()] == '/';
+}
+
+std::string lies_in(std::string_view path, std::string_view other) {
+  std::string out("sandbox: ");
+  return out.append(path).append(" lies in ").append(other);
 }
 
 Status check_readable(const std::vector<std::string>& readable) {
@@ -168,7 +173,7 @@ Status check_readable(const std::vector<std::string>& readable) {
         return invalid_argument("sandbox: " + path + " is not the caller's to show");
     }
     for (const std::string& other : readable) {
-      if (below(path, other)) return invalid_argument("sandbox: " + path + " lies in " + other);
+      if (below(path, other)) return invalid_argument(lies_in(path, other));
     }
   }
   return ok_status();

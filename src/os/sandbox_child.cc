@@ -105,7 +105,7 @@ void open_trees(const ChildPlan& plan, int* trees) {
 
 // The trees are opened before the new root covers /tmp, so what is shown may itself lie there.
 void build_root(const ChildPlan& plan) {
-  int trees[kMaxBinds];
+  int trees[kMaxBinds] = {};
   require(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, Step::kMountPrivate);
   open_trees(plan, trees);
   require(mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755") == 0, Step::kNewRoot);
