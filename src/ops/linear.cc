@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -109,20 +108,12 @@ void store_row(const Job& job, size_t token, size_t first_row, size_t rows, cons
   }
 }
 
-/// y[i] = act(g[i]) * u[i]; y may be g.
-void gate_mul(Gate kind, const float* g, const float* u, size_t n, float* y) {
-  for (size_t i = 0; i < n; ++i) {
-    const float x = g[i];
-    const float act = kind == Gate::kSilu
-                          ? x / (1.0f + std::exp(-x))
-                          : 0.5f * x * (1.0f + std::tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-    y[i] = act * u[i];
-  }
-}
-
 /// Writes the results of one panel and tile; `second` is the second lane's, acc[tokens][16] both.
-void finish(const Job& job, size_t panel, size_t tile, size_t tokens, float* acc, const float* second) {
-  if (job.lanes == 2) gate_mul(job.gate, acc, second, tokens * kPanelRows, acc);
+void finish(const Job& job, const Activations& x, size_t panel, size_t tile, float* acc,
+            const float* second) {
+  const size_t tokens = x.tile_tokens(tile);
+  if (job.lanes == 2)
+    float_kernels_for(x.kernels().isa).gate_mul(job.gate, acc, second, acc, tokens * kPanelRows);
   const size_t first_row = panel * kPanelRows;
   const size_t rows = std::min(kPanelRows, job.w[0]->rows - first_row);
   for (size_t t = 0; t < tokens; ++t) {
@@ -134,7 +125,6 @@ void finish(const Job& job, size_t panel, size_t tile, size_t tokens, float* acc
 void run_streams(const Job& job, const Lane* lanes, const size_t* panels, size_t count, const Activations& x,
                  size_t tile, size_t prefetch) {
   alignas(64) float acc[kMaxStreams * kAccFloats];
-  const size_t tokens = x.tile_tokens(tile);
   std::memset(acc, 0, count * job.lanes * kAccFloats * sizeof(float));
   const size_t chunks = (x.cols() + kChunkCols - 1) / kChunkCols;
   for (size_t chunk = 0; chunk < chunks; ++chunk) {
@@ -147,7 +137,7 @@ void run_streams(const Job& job, const Lane* lanes, const size_t* panels, size_t
   }
   for (size_t s = 0; s < count; ++s) {
     float* at = acc + s * job.lanes * kAccFloats;
-    finish(job, panels[s], tile, tokens, at, at + kAccFloats);
+    finish(job, x, panels[s], tile, at, at + kAccFloats);
   }
 }
 
@@ -224,15 +214,14 @@ void run_group_tile(const Job& job, const Lane* lanes, const Group& group, const
                         lanes[l].unpacked_blocks(), x.record(tile, 0, 0), x.tile_stride(tile), wide[l]);
     }
     for (size_t i = 0; i < panels; ++i) {
-      finish(job, group.first_panel + p + i, tile, tokens, wide[0] + i * kAccFloats,
-             wide[1] + i * kAccFloats);
+      finish(job, x, group.first_panel + p + i, tile, wide[0] + i * kAccFloats, wide[1] + i * kAccFloats);
     }
   }
   for (; p < group.count; ++p) {
     for (size_t l = 0; l < job.lanes; ++l) {
       dot_unpacked_tile(lanes[l], group.lanes[l] + p * group.slot_bytes[l], x, tile, acc + l * kAccFloats);
     }
-    finish(job, group.first_panel + p, tile, tokens, acc, acc + kAccFloats);
+    finish(job, x, group.first_panel + p, tile, acc, acc + kAccFloats);
   }
 }
 
