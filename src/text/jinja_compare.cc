@@ -126,7 +126,7 @@ Value data_attribute(const Value& value, const std::string& name, bool* found) {
   } else if (value.is(Kind::kRange)) {
     const RangeData& range = value.range_data();
     if (name == "start") return Value::integer(range.start);
-    if (name == "stop") return Value::integer(range_at(range, range.size));
+    if (name == "stop") return Value::integer(range.stop);
     if (name == "step") return Value::integer(range.step);
   } else if (value.is(Kind::kCallable) && value.callable().macro != nullptr && name == "name") {
     return Value::string(value.callable().name);
@@ -184,7 +184,7 @@ Value python_getitem(Budget& budget, const Value& value, const Value& key, bool*
 }
 
 struct SliceRange {
-  int64_t start, step, size;
+  int64_t start, step, size, stop;
 };
 
 int64_t slice_index(const Value& v, int64_t absent, int64_t low, int64_t high, int64_t size) {
@@ -209,7 +209,7 @@ SliceRange resolve_slice(const Value& start, const Value& stop, const Value& ste
   // The step's magnitude as unsigned: INT64_MIN has no positive counterpart.
   const uint64_t stride = step < 0 ? ~static_cast<uint64_t>(step) + 1 : static_cast<uint64_t>(step);
   const int64_t count = span <= 0 ? 0 : static_cast<int64_t>((static_cast<uint64_t>(span) - 1) / stride) + 1;
-  return {first, count <= 1 ? 1 : step, count};
+  return {first, count <= 1 ? 1 : step, count, last};
 }
 
 Value slice_string(const Value& value, const SliceRange& s) {
@@ -402,7 +402,8 @@ std::string hash_key(Budget& budget, const Value& value) {
       return cat("n", std::to_string(value.as_int()));
     case Kind::kFloat: {
       const double d = value.as_double();
-      if (d == std::floor(d) && std::fabs(d) < 9.0e18) return cat("n", std::to_string(static_cast<int64_t>(d)));
+      if (d == std::floor(d) && std::fabs(d) < 9.0e18)
+        return cat("n", std::to_string(static_cast<int64_t>(d)));
       return cat("f", float_repr(d));
     }
     case Kind::kTuple: {
@@ -491,7 +492,7 @@ Value get_slice(Budget& budget, const Value& value, const Value& start, const Va
   }
   if (value.is(Kind::kRange)) {
     const RangeData& range = value.range_data();
-    return Value::range({range_at(range, s.start < 0 ? 0 : s.start), range.step * s.step, s.size});
+    return Value::range({range_at(range, s.start), range.step * s.step, s.size, range_at(range, s.stop)});
   }
   std::vector<Value> items;
   items.reserve(static_cast<size_t>(s.size));

@@ -366,6 +366,7 @@ Value f_default(Interp&, const Value& input, const Args& args) {
 Value f_attr(Interp& in, const Value& input, const Args& args) {
   const auto bound = bind(args, "attr", {"name"}, 1);
   const std::string name = text_of(in, *bound[0]);
+  if (input.is_undefined() && name.starts_with("__")) return input;
   if (input.is_undefined()) fail_value(input.why());
   bool mutates = false;
   // Only attributes count here, never the keys of a dict.

@@ -27,7 +27,7 @@ Value make_range(const Args& args) {
   const int64_t step = v[2];
   if (step == 0) fail_value("range() arg 3 must not be zero");
   const bool empty = step > 0 ? v[0] >= v[1] : v[0] <= v[1];
-  if (empty) return Value::range({v[0], step == std::numeric_limits<int64_t>::min() ? -1 : step, 0});
+  if (empty) return Value::range({v[0], step == std::numeric_limits<int64_t>::min() ? -1 : step, 0, v[1]});
   const uint64_t span = step > 0 ? static_cast<uint64_t>(v[1]) - static_cast<uint64_t>(v[0])
                                  : static_cast<uint64_t>(v[0]) - static_cast<uint64_t>(v[1]);
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : ~static_cast<uint64_t>(step) + 1;
@@ -36,7 +36,7 @@ Value make_range(const Args& args) {
     fail(Code::kResourceExhausted,
          "range too big: the sandbox allows " + std::to_string(kMaxRange) + " items");
   }
-  return Value::range({v[0], step, static_cast<int64_t>(size)});
+  return Value::range({v[0], step, static_cast<int64_t>(size), v[1]});
 }
 
 /// dict(mapping or pairs, **named): also what namespace() accepts.

@@ -174,8 +174,9 @@ Value m_case(const Call& c) {
   if (c.name == "title") return c.give(title(c.text()));
   if (c.name == "capitalize") return c.give(capitalize(c.text()));
   if (c.name == "swapcase") return c.give(swap_case(c.text()));
-  // Case folding is lower case plus a few expansions; the only common one is the sharp s.
-  return c.give(replace(c.in.budget(), lower(c.text()), "ß", "ss", -1));
+  // Case folding is lower case plus a few mappings; the common ones are the sharp s and the final sigma.
+  const std::string folded = replace(c.in.budget(), lower(c.text()), "ß", "ss", -1);
+  return c.give(replace(c.in.budget(), folded, "ς", "σ", -1));
 }
 
 Value m_join(const Call& c) {

@@ -37,7 +37,7 @@ std::vector<std::string_view> split_space(Budget& budget, std::string_view text,
   while (!rest.empty()) {
     budget.charge();
     if (limit >= 0 && static_cast<int64_t>(parts.size()) >= limit) {
-      parts.push_back(strip_right(rest));
+      parts.push_back(rest);
       break;
     }
     size_t end = 0;
@@ -58,7 +58,7 @@ std::vector<std::string_view> rsplit_space(Budget& budget, std::string_view text
   while (!rest.empty()) {
     budget.charge();
     if (limit >= 0 && static_cast<int64_t>(parts.size()) >= limit) {
-      parts.push_back(strip_left(rest));
+      parts.push_back(rest);
       break;
     }
     size_t start = rest.size();
@@ -191,7 +191,11 @@ std::string title(std::string_view text) {
     const size_t start = i;
     const char32_t c = next_char(text, i);
     const std::string_view one = text.substr(start, i - start);
-    out += in_word ? lower(one) : capitalize(one);
+    if (in_word) {
+      append_lower(out, text, start);
+    } else {
+      out += capitalize(one);
+    }
     in_word = is_upper(c) || is_lower(c) || to_upper(c) != c || to_lower(c) != c;
   }
   return out;
@@ -203,7 +207,11 @@ std::string swap_case(std::string_view text) {
     const size_t start = i;
     const char32_t c = next_char(text, i);
     const std::string_view one = text.substr(start, i - start);
-    out += is_upper(c) ? lower(one) : is_lower(c) ? upper(one) : std::string(one);
+    if (is_upper(c)) {
+      append_lower(out, text, start);
+    } else {
+      out += is_lower(c) ? upper(one) : std::string(one);
+    }
   }
   return out;
 }

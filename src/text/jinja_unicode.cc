@@ -157,20 +157,22 @@ std::string upper(std::string_view text) {
   return out;
 }
 
+void append_lower(std::string& out, std::string_view text, size_t pos) {
+  const size_t start = pos;
+  const char32_t c = next_char(text, pos);
+  if (c == 0x3A3) {
+    append_char(out, ends_word(text, start, pos) ? 0x3C2 : 0x3C3);
+  } else if (const char* special = c < 0x80 ? nullptr : special_case(kLowerSpecial, c)) {
+    out += special;
+  } else {
+    append_char(out, to_lower(c));
+  }
+}
+
 std::string lower(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (size_t i = 0; i < text.size();) {
-    const size_t start = i;
-    const char32_t c = next_char(text, i);
-    if (c == 0x3A3) {
-      append_char(out, ends_word(text, start, i) ? 0x3C2 : 0x3C3);
-    } else if (const char* special = c < 0x80 ? nullptr : special_case(kLowerSpecial, c)) {
-      out += special;
-    } else {
-      append_char(out, to_lower(c));
-    }
-  }
+  for (size_t i = 0; i < text.size(); i += char_bytes(text, i)) append_lower(out, text, i);
   return out;
 }
 

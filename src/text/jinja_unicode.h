@@ -38,6 +38,9 @@ char32_t to_lower(char32_t c);
 /// The whole string, with the few mappings that change length ("ß" → "SS").
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
+/// Appends the lower case of the one character at byte `pos` of `text`; its neighbours decide a final sigma's
+/// form.
+void append_lower(std::string& out, std::string_view text, size_t pos);
 
 /// Leading/trailing whitespace removed.
 std::string_view strip_left(std::string_view text);

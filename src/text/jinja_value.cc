@@ -355,8 +355,7 @@ void write_entries(Sink& sink, const Entries& entries, uint32_t depth) {
 }
 
 void write_range(Sink& sink, const RangeData& range) {
-  sink.put("range(" + std::to_string(range.start) + ", " +
-           std::to_string(range.start + range.step * range.size));
+  sink.put(cat("range(", std::to_string(range.start), ", ", std::to_string(range.stop)));
   if (range.step != 1) sink.put(", " + std::to_string(range.step));
   sink.put(')');
 }

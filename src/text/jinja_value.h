@@ -62,6 +62,7 @@ struct RangeData {
   int64_t start;
   int64_t step;
   int64_t size;
+  int64_t stop;  // as given: only printing shows it
 };
 
 class Value {

@@ -1,5 +1,6 @@
-// template_render FILE: renders each line {"template": …, "context": {…}, "now": seconds} of a JSON-lines file and
-// prints one line per case: {"ok": text} or {"error": message, "code": name}. The counterpart of oracle.py.
+// template_render FILE: renders each line {"template": …, "context": {…}, "now": seconds} of a JSON-lines
+// file and prints one line per case: {"ok": text} or {"error": message, "code": name}. The counterpart of
+// oracle.py.
 #include <fstream>
 #include <iostream>
 #include <map>
