@@ -27,8 +27,20 @@ std::string place_of(std::string_view source, jinja::Offset at) {
   return " (line " + std::to_string(line) + ", column " + std::to_string(column) + ")";
 }
 
+/// A message may quote the template or the data: never invalid UTF-8, never endless.
+std::string printable(std::string_view message) {
+  constexpr size_t kMaxMessage = 2000;
+  std::string out;
+  for (size_t i = 0; i < message.size();) {
+    if (out.size() >= kMaxMessage) return out + "…";
+    const char32_t c = jinja::next_char(message, i);
+    jinja::append_char(out, c >= 0xDC00 && c < 0xE000 ? 0xFFFD : c);
+  }
+  return out;
+}
+
 Status to_status(const jinja::TemplateError& error, std::string_view source) {
-  return Status(error.code, "chat template: " + error.message + place_of(source, error.at));
+  return Status(error.code, "chat template: " + printable(error.message) + place_of(source, error.at));
 }
 
 }  // namespace

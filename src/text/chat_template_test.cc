@@ -129,6 +129,23 @@ TEST(ChatTemplateLimits, DataThatGrowsBySharing) {
   EXPECT_EQ(code_of("{% set n = namespace() %}{% set n.me = [n] %}{{ n }}"), Code::kResourceExhausted);
 }
 
+// Work per step stays bounded on inputs that make naive searches quadratic.
+TEST(ChatTemplateLimits, HostileSearches) {
+  const std::string text = "{% set a = 'a' * 1000000 %}{% set b = 'a' * 500000 %}";
+  EXPECT_EQ(code_of(text + "{{ (b + 'b') in a }}"), Code::kOk);
+  EXPECT_EQ(code_of(text + "{{ a.find('b' + b) }}{{ a.count(b + 'b') }}"), Code::kOk);
+  EXPECT_EQ(code_of(text + "{{ a.split(b + 'b')|length }}{{ a|replace(b + 'b', '')|length }}"), Code::kOk);
+  EXPECT_EQ(code_of(text + "{{ a.rfind('b' + b) }}"), Code::kResourceExhausted);
+  EXPECT_EQ(code_of(text + "{{ a|trim(b + 'b') }}"), Code::kResourceExhausted);
+  EXPECT_EQ(code_of(text + "{{ a.strip(b + 'b') }}"), Code::kResourceExhausted);
+}
+
+TEST(ChatTemplateLimits, ManyNames) {
+  std::string many = "{% macro m() %}{{ kwargs }}{% endmacro %}{{ m(";
+  for (int i = 0; i < 2000; ++i) many += "a" + std::to_string(i) + "=1,";
+  EXPECT_EQ(code_of(many + ") }}"), Code::kResourceExhausted);
+}
+
 TEST(ChatTemplateLimits, Recursion) {
   EXPECT_EQ(code_of("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), Code::kResourceExhausted);
   EXPECT_EQ(code_of("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}"), Code::kResourceExhausted);
@@ -174,7 +191,12 @@ void with_stack(size_t bytes, std::function<void()> work) {
 }
 
 // The default limits fit a 256 KiB stack. Sanitizers make every frame several times larger.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define ISTHMUS_LARGE_FRAMES
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(ISTHMUS_LARGE_FRAMES)
 constexpr size_t kStack = 2048 * 1024;
 #else
 constexpr size_t kStack = 256 * 1024;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "text/jinja_strings.h"
 #include "text/jinja_unicode.h"
 #include "text/jinja_value.h"
 
@@ -301,7 +302,7 @@ bool contains(Budget& budget, const Value& haystack, const Value& needle) {
       fail_value("'in <string>' requires string as left operand, not " + std::string(type_name(needle)));
     }
     budget.charge(haystack.str().size() / kBytesPerStep);
-    return haystack.str().find(needle.str()) != std::string::npos;
+    return find_text(haystack.str(), needle.str()) != std::string_view::npos;
   }
   if (haystack.is(Kind::kDict)) return haystack.dict_data().find(budget, needle) != nullptr;
   if (haystack.is(Kind::kRange)) {
@@ -453,6 +454,7 @@ bool has_method(const Value& value, std::string_view name, bool* mutates) {
 
 Value get_attribute(Budget& budget, const Value& value, const std::string& name) {
   if (value.is_undefined()) fail_value(value.why());
+  if (value.is(Kind::kNamespace)) budget.charge(value.ns()->attributes.size() / kNamesPerStep);
   bool found = false;
   Value v = python_getattr(value, name, &found);
   if (found) return v;

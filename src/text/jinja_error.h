@@ -41,6 +41,10 @@ struct TemplateError {
 /// Units of 64 bytes copied cost one step, so memory and time of one render are bounded by the step limit
 /// alone.
 inline constexpr uint64_t kBytesPerStep = 64;
+/// Names compared in a linear search cost one step per so many.
+inline constexpr uint64_t kNamesPerStep = 32;
+/// Arguments of one call and parameters of one macro.
+inline constexpr size_t kMaxArguments = 1000;
 /// Nesting of lists and dicts, in the context and as built by the template.
 inline constexpr uint32_t kMaxDataDepth = 100;
 

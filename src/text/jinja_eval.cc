@@ -45,6 +45,7 @@ Value Interp::eval(const Expr& expr) {
 
 Value Interp::lookup(NameId name) {
   for (Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
+    budget_.charge(scope->variables.size() / kNamesPerStep);
     if (const Value* value = scope->find(name)) return *value;
   }
   std::optional<Value>& outer = outer_[name];
@@ -203,7 +204,7 @@ Args Interp::eval_args(const CallArgs& call) {
     const Value dict = eval(*call.double_star);
     if (!dict.is(Kind::kDict)) fail_value("argument after ** must be a mapping");
     for (const auto& [key, value] : dict.dict_data().entries) {
-      budget_.charge();
+      budget_.charge(1 + args.named.size() / kNamesPerStep);
       if (!key.is_string()) fail_value("keywords must be strings");
       const std::string& name = key.str();
       const bool given = std::any_of(args.named.begin(), args.named.end(),
@@ -211,6 +212,9 @@ Args Interp::eval_args(const CallArgs& call) {
       if (given) fail_value("got multiple values for keyword argument '" + name + "'");
       args.named.emplace_back(name, value);
     }
+  }
+  if (args.named.size() > kMaxArguments) {
+    fail(Code::kResourceExhausted, "a call has more named arguments than the limit");
   }
   return args;
 }

@@ -69,6 +69,7 @@ Value f_trim(Interp& in, const Value& input, const Args& args) {
   if (given(bound[0])) {
     if (!bound[0]->is_string()) fail_value("strip arg must be None or str");
     chars = bound[0]->str();
+    if (input.is_string()) in.budget().charge(chars->size() * input.str().size() / kBytesPerStep);
   }
   return Value::string(std::string(strip(text_of(in, input), chars, Side::kBoth)), input.is_markup());
 }

@@ -141,10 +141,14 @@ Interp::Flow Interp::exec_if(const Stmt& stmt) {
 void Interp::assign(const Target& target, const Value& value) {
   at_ = target.at;
   budget_.charge();
-  if (target.kind == Target::Kind::kName) return scope_->set(target.name, value);
+  if (target.kind == Target::Kind::kName) {
+    budget_.charge(scope_->variables.size() / kNamesPerStep);
+    return scope_->set(target.name, value);
+  }
   if (target.kind == Target::Kind::kNamespace) {
     const Value object = lookup(target.name);
     if (!object.is(Kind::kNamespace)) fail_value("cannot assign attribute on non-namespace object");
+    budget_.charge(object.ns()->attributes.size() / kNamesPerStep);
     if (Value* found = object.ns()->find(target.attribute)) {
       *found = value;
     } else {

@@ -80,7 +80,7 @@ Value m_partition(const Call& c) {
   const std::string& separator = c.string_arg(0);
   if (separator.empty()) fail_value("empty separator");
   const bool right = c.name == "rpartition";
-  const size_t at = right ? text.rfind(separator) : text.find(separator);
+  const size_t at = right ? find_last_text(c.in.budget(), text, separator) : find_text(text, separator);
   if (at == std::string_view::npos) {
     return right ? list_of_views(c, {"", "", text}, Kind::kTuple)
                  : list_of_views(c, {text, "", ""}, Kind::kTuple);
@@ -123,8 +123,8 @@ Value m_find(const Call& c) {
   const Window w = window(c, 1);
   const bool right = c.name[0] == 'r';
   const size_t at = w.empty_range ? std::string_view::npos
-                    : right       ? w.text.rfind(needle)
-                                  : w.text.find(needle);
+                    : right       ? find_last_text(c.in.budget(), w.text, needle)
+                                  : find_text(w.text, needle);
   if (at != std::string_view::npos) {
     return Value::integer(w.start + static_cast<int64_t>(count_chars(w.text.substr(0, at))));
   }

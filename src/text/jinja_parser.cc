@@ -389,6 +389,9 @@ void Parser::parse_call_args(CallArgs& args) {
       ensure(!args.double_star);
       std::string name = next().text;
       next();
+      if (args.named.size() >= kMaxArguments) {
+        fail(Code::kResourceExhausted, "a call has more named arguments than the limit", at);
+      }
       for (const auto& [other, value] : args.named) {
         if (other == name) error("the argument '" + name + "' is given twice");
       }

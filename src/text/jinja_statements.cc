@@ -174,6 +174,9 @@ void Parser::parse_signature(MacroDef& macro) {
     if (!first) expect_op(",");
     first = false;
     const NameId name = intern(expect_name());
+    if (macro.args.size() >= kMaxArguments) {
+      fail(Code::kResourceExhausted, "a macro has more arguments than the limit", cur().at);
+    }
     if (std::find(macro.args.begin(), macro.args.end(), name) != macro.args.end()) {
       error("the argument '" + program_.names[name] + "' is declared twice");
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 
 #include "text/jinja_unicode.h"
 
@@ -77,6 +78,20 @@ std::vector<std::string_view> rsplit_space(Budget& budget, std::string_view text
 
 }  // namespace
 
+size_t find_text(std::string_view text, std::string_view needle, size_t from) {
+  if (needle.empty()) return from <= text.size() ? from : std::string_view::npos;
+  if (from >= text.size()) return std::string_view::npos;
+  // memmem is the two-way algorithm: no quadratic case.
+  const void* found = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t find_last_text(Budget& budget, std::string_view text, std::string_view needle) {
+  budget.charge(needle.size() / kBytesPerStep * text.size() / kBytesPerStep);
+  return text.rfind(needle);
+}
+
 std::string_view strip(std::string_view text, std::optional<std::string_view> chars, Side side) {
   if (side != Side::kRight) {
     size_t i = 0;
@@ -106,8 +121,8 @@ std::vector<std::string_view> split(Budget& budget, std::string_view text,
   const auto full = [&] { return limit >= 0 && static_cast<int64_t>(parts.size()) >= limit; };
   if (!from_right) {
     size_t begin = 0;
-    for (size_t at = text.find(*separator); at != std::string_view::npos && !full();
-         at = text.find(*separator, begin)) {
+    for (size_t at = find_text(text, *separator); at != std::string_view::npos && !full();
+         at = find_text(text, *separator, begin)) {
       budget.charge();
       parts.push_back(text.substr(begin, at - begin));
       begin = at + separator->size();
@@ -115,8 +130,8 @@ std::vector<std::string_view> split(Budget& budget, std::string_view text,
     parts.push_back(text.substr(begin));
     return parts;
   }
-  for (size_t at = text.rfind(*separator); at != std::string_view::npos && !full();
-       at = text.rfind(*separator)) {
+  for (size_t at = find_last_text(budget, text, *separator); at != std::string_view::npos && !full();
+       at = find_last_text(budget, text, *separator)) {
     budget.charge();
     parts.push_back(text.substr(at + separator->size()));
     text = text.substr(0, at);
@@ -161,7 +176,7 @@ std::string replace(Budget& budget, std::string_view text, std::string_view from
   }
   size_t begin = 0;
   while (limit < 0 || done < limit) {
-    const size_t at = text.find(from, begin);
+    const size_t at = find_text(text, from, begin);
     if (at == std::string_view::npos) break;
     sink.put(text.substr(begin, at - begin));
     sink.put(to);
@@ -264,8 +279,8 @@ std::string expand_tabs(Budget& budget, std::string_view text, int64_t size) {
 int64_t count_of(std::string_view text, std::string_view needle) {
   if (needle.empty()) return static_cast<int64_t>(count_chars(text)) + 1;
   int64_t n = 0;
-  for (size_t at = text.find(needle); at != std::string_view::npos;
-       at = text.find(needle, at + needle.size())) {
+  for (size_t at = find_text(text, needle); at != std::string_view::npos;
+       at = find_text(text, needle, at + needle.size())) {
     ++n;
   }
   return n;

@@ -14,6 +14,12 @@
 
 namespace isthmus::jinja {
 
+/// Byte offset of `needle` from `from` on, or npos; linear in both even on hostile input, unlike
+/// string::find.
+size_t find_text(std::string_view text, std::string_view needle, size_t from = 0);
+/// The last one; charges for the work that a long needle can cause.
+size_t find_last_text(Budget& budget, std::string_view text, std::string_view needle);
+
 enum class Side { kLeft, kRight, kBoth };
 
 /// str.strip and its siblings; without `chars`, whitespace.
