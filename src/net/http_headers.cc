@@ -71,14 +71,16 @@ std::optional<ContentRange> parse_content_range(std::string_view value) {
 std::optional<std::chrono::seconds> parse_retry_after(std::string_view value,
                                                       std::chrono::system_clock::time_point now) {
   value = trim(value);
+  constexpr int64_t kYear = 365LL * 86400;
   if (const auto seconds = parse_length(value)) {
-    return std::chrono::seconds(static_cast<int64_t>(std::min<uint64_t>(*seconds, 365ULL * 86400)));
+    return std::chrono::seconds(static_cast<int64_t>(std::min<uint64_t>(*seconds, kYear)));
   }
   const std::string text(value);
   const time_t when = curl_getdate(text.c_str(), nullptr);
   if (when < 0) return std::nullopt;
-  const auto wait = std::chrono::system_clock::from_time_t(when) - now;
-  return std::max(std::chrono::seconds(0), std::chrono::ceil<std::chrono::seconds>(wait));
+  // In whole seconds: a far date in the clock's own unit would overflow.
+  const int64_t wait = static_cast<int64_t>(when) - std::chrono::system_clock::to_time_t(now);
+  return std::chrono::seconds(std::clamp<int64_t>(wait, 0, kYear));
 }
 
 std::string strong_validator(const HeaderMap& headers) {

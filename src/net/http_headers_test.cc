@@ -49,6 +49,7 @@ TEST(Headers, RetryAfter) {
   EXPECT_EQ(parse_retry_after("Sun, 06 Nov 1994 08:50:37 GMT", now), seconds(60));
   EXPECT_EQ(parse_retry_after("Sun, 06 Nov 1994 08:00:00 GMT", now), seconds(0));
   EXPECT_EQ(parse_retry_after("9000000000000000000", now), seconds(365 * 86400));
+  EXPECT_EQ(parse_retry_after("Sun, 06 Nov 19947 GMT", now), seconds(365 * 86400));
   EXPECT_FALSE(parse_retry_after("soon", now));
   EXPECT_FALSE(parse_retry_after("", now));
 }
