@@ -202,7 +202,7 @@ void softmax(float* x, size_t n, float softcap, float* max_out, float* sum_out) 
   const Vec16 shift = Vec16::set1(top);
   Vec16 sum = Vec16::zero();
   for (size_t i = 0; i < n; i += 16) {
-    const Vec16 e = exp_non_positive(Vec16::load(x + i) - shift);
+    const Vec16 e = exp_weight(Vec16::load(x + i) - shift);
     e.store(x + i);
     sum = sum + e;
   }
@@ -220,8 +220,8 @@ void combine(float* m, float* s, float* a, float m2, float s2, const float* a2, 
   const Vec16 m_old = Vec16::set1(*m);
   const Vec16 m_add = Vec16::set1(m2);
   const Vec16 m_new = max(m_old, m_add);
-  const Vec16 f_old = exp_non_positive(m_old - m_new);
-  const Vec16 f_add = exp_non_positive(m_add - m_new);
+  const Vec16 f_old = exp_weight(m_old - m_new);
+  const Vec16 f_add = exp_weight(m_add - m_new);
   for (size_t i = 0; i < dim; i += 16) {
     fma(Vec16::load(a2 + i), f_add, Vec16::load(a + i) * f_old).store(a + i);
   }

@@ -47,10 +47,13 @@ ISTHMUS_INLINE Vec16 exp(Vec16 x) {
   const ExpParts e = exp_parts(clamped);
   return scale2(e.p, e.n);
 }
-/// The same for x <= 0 (or NaN).
-ISTHMUS_INLINE Vec16 exp_non_positive(Vec16 x) {
-  const ExpParts e = exp_parts(max(Vec16::set1(-104.0f), x));
-  return scale2(e.p, e.n);
+/// e^x for x <= 0 as a soft-max weight: 0 below -87, where subnormal results would begin. Those are worth
+/// nothing as weights, and each costs an x86 processor a hundred cycles: a masked key would come through here
+/// as -infinity.
+ISTHMUS_INLINE Vec16 exp_weight(Vec16 x) {
+  const Vec16 least = Vec16::set1(-87.0f);
+  const ExpParts e = exp_parts(max(least, x));
+  return select(greater(least, x), Vec16::zero(), scale2(e.p, e.n));
 }
 
 /// x / (1 + e^-z), z = hi + lo >= -150: e^-z may lie beyond float32 while the quotient does not, so then both
