@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/generic/attention_kernels.h"
+#include "ops/linear_streams.h"
 
 namespace isthmus {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 // its scores, queries and sums stay in the first-level cache.
 constexpr size_t kTileRows = 96;
 constexpr size_t kMaxThreads = 1008;
+constexpr size_t kLine = 64;  // bytes of a cache line
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 /// At the start of the scratch; all zero between calls.
@@ -204,11 +206,21 @@ uint32_t visible_keys(const QueryView& view, size_t keys, size_t block) {
   return bits;
 }
 
+size_t streams_of_plan() {
+  const StreamPlan plan = stream_plan();
+  if (plan.prefetch_bytes == 0) return 0;
+  return plan.panels >= 4 ? 4 : plan.panels >= 2 ? 2 : 1;
+}
+
 /// Works on one unit at a time.
 class UnitRunner {
  public:
   UnitRunner(const AttentionArgs& args, const Shape& shape, std::byte* memory)
-      : args_(args), shape_(shape), kernels_(kernels_of(args)), work_(memory, shape) {}
+      : args_(args),
+        shape_(shape),
+        kernels_(kernels_of(args)),
+        work_(memory, shape),
+        streams_(streams_of_plan()) {}
 
   /// Copies and scales the unit's query rows.
   void open(const Unit& unit) {
@@ -308,7 +320,7 @@ class UnitRunner {
     }
     pass_first_block_ = begin / kBlockKeys;
     const size_t last_block = (end + kBlockKeys - 1) / kBlockKeys;
-    for (size_t b = pass_first_block_; b < last_block; ++b) score_block(b, b + 1 == last_block, first, last);
+    for (size_t b = pass_first_block_; b < last_block; ++b) score_block(b, last_block, first, last);
     const size_t n = (last_block - pass_first_block_) * kBlockKeys;
     for (size_t r = 0; r < rows; ++r) {
       kernels_.softmax(work_.scores + r * kRangeKeys, n, args_.softcap, &out.max[row + r], &out.sum[row + r]);
@@ -316,7 +328,7 @@ class UnitRunner {
     float* acc = out.acc + row * shape_.dim;
     std::memset(acc, 0, rows * shape_.dim * sizeof(float));
     for (size_t b = pass_first_block_; b < last_block; ++b) {
-      const void* next = b + 1 < last_block ? block(b + 1).v : next_keys(last_block, last);
+      const Prefetch* next = prefetch_after({KvPart::kValue, pass_first_block_, last_block}, b);
       kernels_.weighted_sum[index_of(unit_.stream->v_type)](
           block(b).v, scores_of(b), rows, std::min(kBlockKeys, end - b * kBlockKeys), shape_.dim, acc, next);
     }
@@ -324,13 +336,40 @@ class UnitRunner {
 
   static size_t index_of(KvType type) { return static_cast<size_t>(type); }
   float* scores_of(size_t b) const { return work_.scores + (b - pass_first_block_) * kBlockKeys; }
-  /// What to prefetch beside a pass's last values: the next range's keys, when this is the unit's only pass.
-  const void* next_keys(size_t b, size_t last_token) const {
-    const bool whole = shape_.pass_tokens >= unit_.tokens && last_token == unit_.tokens;
-    return whole && b * kBlockKeys < unit_.end_key ? block(b).k : nullptr;
+  /// Consecutive K or V parts of one pass.
+  struct PartRun {
+    KvPart part;
+    size_t first, last;  // blocks
+  };
+  /// The part that is read `ahead` parts after the run's last one: the run's values follow its keys, the next
+  /// range's keys follow the values. Null past the end.
+  const std::byte* part_after(const PartRun& run, size_t ahead) const {
+    if (run.part == KvPart::kKey) return run.first + ahead < run.last ? block(run.first + ahead).v : nullptr;
+    return (run.last + ahead) * kBlockKeys < unit_.end_key ? block(run.last + ahead).k : nullptr;
+  }
+  /// Parts are read in groups of as many as the stream plan says; while a group is read, the next group is
+  /// prefetched, a share of each of its parts beside each part. Null when the unit has several passes: then
+  /// the caches already hold most of what a pass reads.
+  const Prefetch* prefetch_after(const PartRun& run, size_t b) {
+    if (streams_ == 0 || unit_.tokens > shape_.pass_tokens) return nullptr;
+    const bool keys = run.part == KvPart::kKey;
+    const size_t slot = (b - run.first) % streams_;
+    const size_t group = b - slot + streams_;
+    const KvType type = keys ? unit_.stream->k_type : unit_.stream->v_type;
+    const size_t share = kv_part_bytes(type, run.part, shape_.head_dim) / streams_;
+    for (size_t i = 0; i < 4; ++i) {
+      const size_t at = group + i % streams_;
+      const std::byte* part = at >= run.last ? part_after(run, at - run.last)
+                              : keys         ? block(at).k
+                                             : block(at).v;
+      if (part == nullptr) return nullptr;
+      prefetch_.from[i] = reinterpret_cast<const char*>(part) + slot * share + i / streams_ * kLine;
+    }
+    prefetch_.step = 4 / streams_ * kLine;
+    return &prefetch_;
   }
 
-  void score_block(size_t b, bool is_last, size_t first, size_t last) {
+  void score_block(size_t b, size_t last_block, size_t first, size_t last) {
     const KvBlockRef& ref = block(b);
     const size_t rows = (last - first) * shape_.group;
     const float* q = work_.query + first * shape_.group * shape_.head_dim;
@@ -339,7 +378,7 @@ class UnitRunner {
       kernels_.scores[index_of(KvType::kF32)](rotated_keys(b), q, shape_.head_dim, rows, shape_.head_dim,
                                               scores_of(b), nullptr);
     } else {
-      const void* next = is_last ? block(pass_first_block_).v : block(b + 1).k;
+      const Prefetch* next = prefetch_after({KvPart::kKey, pass_first_block_, last_block}, b);
       kernels_.scores[index_of(unit_.stream->k_type)](ref.k, q, shape_.head_dim, rows, shape_.head_dim,
                                                       scores_of(b), next);
     }
@@ -388,6 +427,8 @@ class UnitRunner {
   size_t first_block_ = 0;  // of the range
   size_t pass_first_block_ = 0;
   bool absolute_ready_ = false;
+  size_t streams_;  // parts that are prefetched at once: 0, 1, 2 or 4
+  Prefetch prefetch_{};
 };
 
 /// Bytes of the (max, sum, acc) of all ranges of one shared unit.

@@ -30,10 +30,8 @@ struct LoadBf16 {
 };
 
 constexpr size_t kLine = 64;
-template <size_t Bytes>
-ISTHMUS_INLINE void prefetch_bytes(const char* p) {
-#pragma GCC unroll 4
-  for (size_t i = 0; i < Bytes; i += kLine) prefetch(p + i);
+ISTHMUS_INLINE void prefetch_line(const Prefetch& next, size_t line) {
+  prefetch(next.from[line % 4] + line / 4 * next.step);
 }
 
 /// What the tiles of one call share.
@@ -44,7 +42,7 @@ struct ScoreCall {
   size_t ldq;
   size_t head_dim;
   float* out;
-  const char* next;
+  const Prefetch* next;
 };
 
 template <class L, size_t Rows, size_t Vecs>
@@ -58,8 +56,8 @@ ISTHMUS_INLINE void score_tile(const ScoreCall<typename L::Value>& call, size_t 
   const auto* k = call.k + first_vec * 16;
   for (size_t d = 0; d < call.head_dim; ++d, k += kBlockKeys) {
     if (call.next != nullptr && first_vec == 0) {
-      prefetch_bytes<kBlockKeys * sizeof(typename L::Value)>(call.next +
-                                                             d * kBlockKeys * sizeof(typename L::Value));
+      constexpr size_t kLines = kBlockKeys * sizeof(typename L::Value) / kLine;
+      for (size_t i = 0; i < kLines; ++i) prefetch_line(*call.next, d * kLines + i);
     }
     Vec16 key[Vecs];
 #pragma GCC unroll 16
@@ -102,12 +100,11 @@ ISTHMUS_INLINE void with_rows(size_t rows, F f) {
 
 template <class L>
 void scores(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim, float* out,
-            const void* next) {
+            const Prefetch* next) {
   using Value = typename L::Value;
   for (size_t r = 0; r < rows; r += kVec16Rows) {
-    const ScoreCall<Value> call = {
-        static_cast<const Value*>(k),  q + r * ldq, ldq, head_dim, out + r * kRangeKeys,
-        static_cast<const char*>(next)};
+    const ScoreCall<Value> call = {static_cast<const Value*>(k), q + r * ldq, ldq, head_dim,
+                                   out + r * kRangeKeys,         next};
     with_rows<kVec16Rows>(rows - r, [&](auto tag) { score_rows<L, decltype(tag)::kValue>(call); });
     next = nullptr;
   }
@@ -120,7 +117,7 @@ struct SumCall {
   size_t keys;
   size_t dim;
   float* acc;
-  const char* next;
+  const Prefetch* next;
 };
 
 template <class L, size_t Rows, size_t Vecs>
@@ -135,7 +132,8 @@ ISTHMUS_INLINE void sum_tile(const SumCall<typename L::Value>& call, size_t d) {
   for (size_t j = 0; j < call.keys; ++j, v += call.dim) {
     if (call.next != nullptr && d == 0) {
       const size_t row_bytes = call.dim * sizeof(typename L::Value);
-      for (size_t i = 0; i < row_bytes; i += kLine) prefetch(call.next + j * row_bytes + i);
+      const size_t last_line = (j + 1) * row_bytes / kLine;
+      for (size_t i = j * row_bytes / kLine; i < last_line; ++i) prefetch_line(*call.next, i);
     }
     Vec16 value[Vecs];
 #pragma GCC unroll 16
@@ -165,11 +163,11 @@ void sum_rows(const SumCall<typename L::Value>& call) {
 
 template <class L>
 void weighted_sum(const void* v, const float* p, size_t rows, size_t keys, size_t dim, float* acc,
-                  const void* next) {
+                  const Prefetch* next) {
   using Value = typename L::Value;
   for (size_t r = 0; r < rows; r += kVec16Rows) {
-    const SumCall<Value> call = {static_cast<const Value*>(v),  p + r * kRangeKeys, keys, dim, acc + r * dim,
-                                 static_cast<const char*>(next)};
+    const SumCall<Value> call = {
+        static_cast<const Value*>(v), p + r * kRangeKeys, keys, dim, acc + r * dim, next};
     with_rows<kVec16Rows>(rows - r, [&](auto tag) { sum_rows<L, decltype(tag)::kValue>(call); });
     next = nullptr;
   }

@@ -24,18 +24,26 @@ inline constexpr size_t kRangeKeys = 256;  // keys of one soft-max range
 /// Values of a V row as stored: head_dim rounded up to whole vectors.
 constexpr size_t padded_dim(size_t head_dim) { return (head_dim + 15) / 16 * 16; }
 
+/// What to bring into the caches while a part is read, line for line: line l of the part at hand prefetches
+/// from[l % 4] + l / 4 * step. Several places far apart keep more of the memory system busy than one
+/// ascending stream does on some machines.
+struct Prefetch {
+  const char* from[4];
+  size_t step;
+};
+
 struct AttentionKernels {
   size_t max_rows;  // rows that share one load of K or V; more rows are done in several passes
 
   /// scores[r][j] = sum over d of q[r * ldq + d] * k[d][j], j in [0, 32); rows of scores are kRangeKeys
-  /// apart. `k` is a stored K part [head_dim][32], 64-byte aligned. `next` is null or the part that will be
-  /// read after this one: it is prefetched at the same pace.
+  /// apart. `k` is a stored K part [head_dim][32], 64-byte aligned. `next` may be
+  /// null.
   void (*scores[kKvTypes])(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim,
-                           float* out, const void* next);
+                           float* out, const Prefetch* next);
   /// acc[r][d] = fma over j in [0, keys) of p[r][j] * v[j][d], d in [0, dim); dim is a multiple of 16; rows
   /// of p are kRangeKeys apart, rows of acc dim. `v` is a stored V part [32][dim].
   void (*weighted_sum[kKvTypes])(const void* v, const float* p, size_t rows, size_t keys, size_t dim,
-                                 float* acc, const void* next);
+                                 float* acc, const Prefetch* next);
   /// `n` stored values (a multiple of 16) to float32, exact.
   void (*expand[kKvTypes])(const void* part, size_t n, float* out);
 
