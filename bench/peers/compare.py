@@ -165,7 +165,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--peer", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--isthmus-args", default="", help="further arguments of `isthmus bench`")
+    parser.add_argument("--isthmus-args", default="-r 1", help="further arguments of `isthmus bench`")
     parser.add_argument("-p", "--prefill", default="128,512")
     parser.add_argument("-n", "--decode", default="64")
     parser.add_argument("-d", "--depths", default="0,4096")
