@@ -156,6 +156,14 @@ TEST_F(Tree, IsDescribed) {
   EXPECT_EQ(usage_line(describe(*root_.get_subcommand("eat"))), "isthmus eat [options] COMMAND … FRUIT");
 }
 
+TEST_F(Tree, HelpWrapsLongTextAndKeepsIndentedLines) {
+  CommandDoc doc = describe(*root_.get_subcommand("eat"));
+  doc.description = "Fruits:\n  apple   " + std::string(120, 'x') + "\n\nEnd.";
+  const std::string text = help_text(doc);
+  EXPECT_NE(text.find("\nFruits:\n  apple  \n" + std::string(120, 'x') + "\n\nEnd.\n"), std::string::npos)
+      << text;
+}
+
 TEST_F(Tree, ManPageEscapesWhatRoffWouldRead) {
   const std::string page = man_page(describe(*root_.get_subcommand("eat")), "1.2.3");
   EXPECT_TRUE(page.starts_with(".TH \"ISTHMUS\\-EAT\" 1 \"\" \"isthmus 1.2.3\"")) << page;

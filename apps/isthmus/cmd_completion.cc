@@ -1,11 +1,12 @@
 // isthmus completion: prints a shell's completion script.
 #include <fmt/core.h>
 
-#include <fstream>
 #include <memory>
+#include <span>
 
 #include "apps/isthmus/command.h"
 #include "apps/isthmus/completion.h"
+#include "os/file.h"
 
 namespace isthmus::cli {
 namespace {
@@ -22,10 +23,7 @@ Status write_completion(const Context& context, const Options& options) {
     fmt::print("{}", script);
     return ok_status();
   }
-  std::ofstream file(options.output, std::ios::trunc);
-  file << script;
-  file.close();
-  return file ? ok_status() : io_error(fmt::format("cannot write '{}'", options.output));
+  return publish_file(real_file_system(), options.output, std::as_bytes(std::span(script)));
 }
 
 }  // namespace

@@ -42,25 +42,26 @@ OptionDoc describe_option(const CLI::Option& option) {
   return doc;
 }
 
-/// `text` broken into lines that end before `right`, each but the first indented by `left` blanks.
+/// `text` broken into lines that end before `right`, each but the first indented by `left` blanks. Line ends
+/// and the blanks that begin a line stay.
 std::string wrap(const std::string& text, size_t left, size_t right) {
   std::string out;
   size_t column = left;
-  size_t begin = 0;
-  while (begin < text.size()) {
-    size_t end = text.find_first_of(" \n", begin);
-    if (end == std::string::npos) end = text.size();
+  bool line_start = true;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find_first_of(" \n", begin), text.size());
     const size_t length = end - begin;
-    if (column > left && column + 1 + length > right) {
+    if (!line_start && column + 1 + length > right) {
       out += "\n" + std::string(left, ' ');
       column = left;
-    } else if (column > left) {
+    } else if (!line_start) {
       out += " ";
       ++column;
     }
     out.append(text, begin, length);
     column += length;
-    if (end < text.size() && text[end] == '\n') {
+    line_start = end < text.size() && text[end] == '\n';
+    if (line_start) {
       out += "\n" + std::string(left, ' ');
       column = left;
     }

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
+#include <span>
 
 #include "apps/isthmus/version.h"
+#include "os/file.h"
 
 namespace isthmus::cli {
 namespace {
@@ -56,11 +57,9 @@ std::string option_entry(const OptionDoc& option) {
 }
 
 Status write_page(const CommandDoc& doc, const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / (page_name(doc.name) + ".1");
-  std::ofstream file(path, std::ios::trunc);
-  file << man_page(doc, ISTHMUS_VERSION);
-  file.close();
-  if (!file) return io_error(fmt::format("cannot write '{}'", path.string()));
+  const std::string path = folder / (page_name(doc.name) + ".1");
+  const std::string page = man_page(doc, ISTHMUS_VERSION);
+  ISTHMUS_RETURN_IF_ERROR(publish_file(real_file_system(), path, std::as_bytes(std::span(page))));
   for (const CommandDoc& command : doc.commands) {
     CommandDoc named = command;
     named.name = doc.name + " " + command.name;

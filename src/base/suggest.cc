@@ -17,6 +17,15 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+/// Letters and digits of a word, lower case: what is left when the punctuation is a matter of taste.
+std::string bare(std::string_view word) {
+  std::string out;
+  for (const char c : lower(word)) {
+    if (c != '-' && c != '_' && c != '.' && c != ':' && c != ' ') out += c;
+  }
+  return out;
+}
+
 }  // namespace
 
 size_t edit_distance(std::string_view left, std::string_view right) {
@@ -47,11 +56,14 @@ std::vector<std::string> suggest(std::string_view word, std::span<const std::str
   if (word.empty() || word.size() > kLongestWord) return {};
   const size_t reach = std::max<size_t>(1, word.size() / 3);
   const std::string lowered = lower(word);
+  const std::string bare_word = bare(word);
   std::vector<std::pair<size_t, std::string>> found;  // rank, candidate
   for (const std::string& candidate : candidates) {
     if (candidate.empty() || candidate.size() > kLongestWord) continue;
     const size_t distance = edit_distance(word, candidate);
-    if (distance <= reach && distance < candidate.size()) {
+    if (!bare_word.empty() && bare(candidate) == bare_word) {
+      found.emplace_back(0, candidate);
+    } else if (distance <= reach && distance < candidate.size()) {
       found.emplace_back(distance, candidate);
     } else if (word.size() >= 2 && lower(candidate).starts_with(lowered)) {
       found.emplace_back(reach + 1, candidate);

@@ -27,6 +27,12 @@ TEST(Suggest, FindsTheNearestFirst) {
   EXPECT_EQ(suggest("lits", kVerbs), std::vector<std::string>{"list"});
 }
 
+TEST(Suggest, PunctuationIsAMatterOfTaste) {
+  const std::vector<std::string> types = {"Q4_0", "Q4_K_M", "Q4_K_S"};
+  EXPECT_EQ(suggest("q4km", types), std::vector<std::string>{"Q4_K_M"});
+  EXPECT_TRUE(suggest("--", std::vector<std::string>{"_", ".:"}).empty());
+}
+
 TEST(Suggest, SaysNothingRatherThanNonsense) {
   EXPECT_TRUE(suggest("frobnicate", kVerbs).empty());
   EXPECT_TRUE(suggest("", kVerbs).empty());

@@ -70,6 +70,21 @@ run_program show "$models/smollm2.gguf" --tensors --metadata
 expect "long values are shortened and say so" 0 "… 49152 in all\]$"
 expect "shapes" 0 "^token_embd.weight +Q8_0 +576 x 49152"
 
+run_program quantize "$models/smollm2.gguf" "$scratch/q.gguf" Q8_0
+expect "quantised sources are refused" 1 "" "quantised already"
+run_program quantize "$models/smollm2.gguf" "$scratch/q.gguf" q4km --allow-requantize
+expect "mistyped target" 2 "" "did you mean 'Q4_K_M'"
+run_program quantize "$models/smollm2.gguf" "$scratch/q.gguf" Q4_K_M --allow-requantize --dry-run
+expect "a fallback is shown" 0 "^Q4_1 +Q5_0 \(not Q4_K\) +fallback"
+check "a dry run writes nothing" test ! -e "$scratch/q.gguf"
+run_program quantize "$models/smollm2.gguf" "$scratch/q.gguf" Q8_0 --allow-requantize --json
+expect "quantises" 0 '"bits_per_weight": 8\.5'
+check "the report is a document" is_json
+run_program tokenize "$scratch/q.gguf" "Hello, world" --ids
+expect "the new file is a model" 0 "^19556 28 905$"
+run_program quantize "$models/smollm2.gguf" "$scratch/q.gguf" Q8_0 --allow-requantize
+expect "an existing file is not replaced" 1 "" "q\.gguf"
+
 code=0
 "$program" version >/dev/full 2>"$scratch/err" || code=$?
 : >"$scratch/out"
