@@ -115,7 +115,8 @@ TEST(Gguf, TensorsAreViewsOfTheFile) {
 }
 
 TEST(Gguf, DefaultsOnlyStandInForAbsentKeys) {
-  const auto file = parse(small_gguf());
+  const auto b = small_gguf();
+  const auto file = parse(b);
   ASSERT_TRUE(file.ok());
   EXPECT_EQ(file->get_uint_or("llama.block_count", 9).value(), 2u);
   EXPECT_EQ(file->get_uint_or("absent", 9).value(), 9u);
