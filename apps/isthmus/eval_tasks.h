@@ -1,0 +1,35 @@
+// The tasks of `isthmus eval`.
+#pragma once
+
+#include <string>
+
+#include "apps/isthmus/model_args.h"
+#include "base/suggest.h"
+#include "engine/evaluate.h"
+
+namespace isthmus::cli {
+
+struct EvalArgs {
+  std::string task;
+  ModelArgs model;
+  std::string file;
+  std::string save;
+  std::string samples;
+  std::string mode = "window";
+  size_t stride = 0;
+  size_t windows = SIZE_MAX;
+  size_t limit = SIZE_MAX;
+  size_t max_tokens = 512;
+};
+
+Status eval_perplexity(const EvalArgs& args, const Context& context);
+Status eval_kl(const EvalArgs& args, const Context& context);
+Status eval_choice(const EvalArgs& args, const Context& context);
+Status eval_humaneval(const EvalArgs& args, const Context& context);
+
+/// --mode as an enum.
+Result<ScoreMode> score_mode(const EvalArgs& args);
+/// Loads the model of `args` for scoring windows of `window` tokens.
+Result<std::unique_ptr<Scorer>> make_scorer(const EvalArgs& args, size_t window, const Context& context);
+
+}  // namespace isthmus::cli
