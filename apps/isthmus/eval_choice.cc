@@ -9,6 +9,7 @@
 #include "apps/isthmus/input.h"
 #include "apps/isthmus/output.h"
 #include "apps/isthmus/progress.h"
+#include "format/logits_file.h"
 
 namespace isthmus::cli {
 namespace {
@@ -55,7 +56,7 @@ Result<double> score_choice(Scorer& scorer, const std::string& question, const s
     return resource_exhausted("a question of " + std::to_string(whole.size()) + " tokens; 2048 fit");
   double sum = 0;
   const auto add = [&](size_t position, std::span<float> logits) {
-    to_log_probabilities(logits);
+    log_softmax(logits, logits);
     sum += static_cast<double>(logits[static_cast<size_t>(whole[position + 1])]);
     return ok_status();
   };

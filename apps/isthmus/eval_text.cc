@@ -2,12 +2,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "apps/isthmus/eval_tasks.h"
-#include "apps/isthmus/figures.h"
 #include "apps/isthmus/input.h"
 #include "apps/isthmus/output.h"
 #include "apps/isthmus/progress.h"
+#include "format/logits_distance.h"
+#include "format/logits_file.h"
 #include "os/file.h"
 
 namespace isthmus::cli {
@@ -52,68 +54,63 @@ Status save_reference(const EvalArgs& args, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(const ScoreMode mode, score_mode(args));
   const size_t window = text.windows.front().size();
   const size_t first = window - text.stride - 1;
-  LogitsShape shape;
-  shape.vocab = static_cast<uint32_t>(text.scorer->model().config().vocab);
-  shape.windows = static_cast<uint32_t>(text.windows.size());
-  shape.window_tokens = static_cast<uint32_t>(window);
-  shape.first_row = static_cast<uint32_t>(first);
-  shape.rows = static_cast<uint32_t>(text.stride + 1);
-  shape.token_by_token = mode == ScoreMode::kTokenByToken;
-  std::vector<int32_t> tokens;
-  for (const auto& w : text.windows) tokens.insert(tokens.end(), w.begin(), w.end());
-  ISTHMUS_ASSIGN_OR_RETURN(
-      const auto writer,
-      LogitsWriter::create(real_file_system(), args.save, shape, tokens, "isthmus, " + args.model.precision));
+  LogitsLayout layout;
+  layout.vocab = static_cast<uint32_t>(text.scorer->model().config().vocab);
+  layout.windows = static_cast<uint32_t>(text.windows.size());
+  layout.window_tokens = static_cast<uint32_t>(window);
+  layout.first_row = static_cast<uint32_t>(first);
+  layout.rows_per_window = static_cast<uint32_t>(text.stride + 1);
+  layout.by_token = mode == ScoreMode::kTokenByToken;
+  layout.producer = "isthmus, " + args.model.precision;
+  for (const auto& w : text.windows) layout.tokens.insert(layout.tokens.end(), w.begin(), w.end());
+  const size_t rows = layout.rows();
+  ISTHMUS_ASSIGN_OR_RETURN(LogitsWriter writer,
+                           LogitsWriter::create(real_file_system(), args.save, std::move(layout)));
   ProgressBar bar(context.json);
   StopPolicy stop;
   stop.token = context.stop;
   for (size_t w = 0; w < text.windows.size(); ++w) {
     bar.show("scoring", w, text.windows.size());
-    ISTHMUS_RETURN_IF_ERROR(
-        text.scorer->score(text.windows[w], first, window, mode, stop, [&](size_t, std::span<float> logits) {
-          to_log_probabilities(logits);
-          return writer->add_row(logits);
-        }));
+    const auto write = [&](size_t, std::span<float> logits) {
+      log_softmax(logits, logits);
+      return writer.append_row(logits);
+    };
+    ISTHMUS_RETURN_IF_ERROR(text.scorer->score(text.windows[w], first, window, mode, stop, write));
   }
   bar.finish();
-  ISTHMUS_RETURN_IF_ERROR(writer->finish());
+  ISTHMUS_RETURN_IF_ERROR(writer.publish());
   if (context.json) {
-    print_json({{"file", args.save}, {"windows", shape.windows}, {"rows", shape.windows * shape.rows}});
+    print_json({{"file", args.save}, {"windows", text.windows.size()}, {"rows", rows}});
   } else {
-    fmt::print("{}: {} windows, {} rows\n", args.save, shape.windows, shape.windows * shape.rows);
+    fmt::print("{}: {} windows, {} rows\n", args.save, text.windows.size(), rows);
   }
   return ok_status();
 }
 
-void print_distance(const EvalArgs& args, const Distance& d, const Context& context) {
-  const auto rows = static_cast<double>(d.kl.count());
-  const double ratio = d.ours.value() / d.reference.value();
-  const double p99 = quantile(d.kl_rows, 0.99);
-  const double top1 = static_cast<double>(d.same_top1) / rows;
+void print_distance(const EvalArgs& args, const DistanceSummary& d, const Context& context) {
   if (context.json) {
     print_json({{"model", args.model.model},
                 {"mode", args.mode},
                 {"precision", args.model.precision},
-                {"rows", d.kl.count()},
-                {"mean_kl", d.kl.mean()},
-                {"mean_kl_standard_error", d.kl.standard_error()},
-                {"median_kl", quantile(d.kl_rows, 0.5)},
-                {"p99_kl", p99},
-                {"max_kl", quantile(d.kl_rows, 1)},
-                {"same_top1", top1},
-                {"perplexity", d.ours.value()},
-                {"perplexity_reference", d.reference.value()},
-                {"perplexity_ratio", ratio},
-                {"perplexity_ratio_standard_error", ratio * d.nll_difference.standard_error()}});
+                {"rows", d.rows},
+                {"mean_kl", d.mean_kl},
+                {"mean_kl_standard_error", d.mean_kl_se},
+                {"median_kl", d.median_kl},
+                {"p99_kl", d.p99_kl},
+                {"max_kl", d.max_kl},
+                {"same_top1", d.same_top1},
+                {"perplexity", d.perplexity},
+                {"perplexity_reference", d.truth_perplexity},
+                {"perplexity_ratio", d.perplexity_ratio},
+                {"perplexity_ratio_standard_error", d.perplexity_ratio_se}});
     return;
   }
-  fmt::print("rows                {}\n", d.kl.count());
-  fmt::print("mean KL             {:.6f} ± {:.6f}\n", d.kl.mean(), d.kl.standard_error());
-  fmt::print("median, p99, max KL {:.6f}, {:.6f}, {:.6f}\n", quantile(d.kl_rows, 0.5), p99,
-             quantile(d.kl_rows, 1));
-  fmt::print("same top-1          {:.2f} %\n", 100 * top1);
-  fmt::print("perplexity          {:.4f}, reference {:.4f}, ratio {:.5f} ± {:.5f}\n", d.ours.value(),
-             d.reference.value(), ratio, ratio * d.nll_difference.standard_error());
+  fmt::print("rows                {}\n", d.rows);
+  fmt::print("mean KL             {:.6f} ± {:.6f}\n", d.mean_kl, d.mean_kl_se);
+  fmt::print("median, p99, max KL {:.6f}, {:.6f}, {:.6f}\n", d.median_kl, d.p99_kl, d.max_kl);
+  fmt::print("same top-1          {:.2f} %\n", 100 * d.same_top1);
+  fmt::print("perplexity          {:.4f}, reference {:.4f}, ratio {:.5f} ± {:.5f}\n", d.perplexity,
+             d.truth_perplexity, d.perplexity_ratio, d.perplexity_ratio_se);
 }
 
 }  // namespace
@@ -139,30 +136,39 @@ Status eval_perplexity(const EvalArgs& args, const Context& context) {
   const size_t window = text.windows.front().size();
   StopPolicy stop;
   stop.token = context.stop;
-  Perplexity perplexity;
+  double nll = 0;
+  double nll_squares = 0;
+  size_t scored = 0;
   ProgressBar bar(context.json);
   for (size_t w = 0; w < text.windows.size(); ++w) {
     bar.show("scoring", w, text.windows.size());
     const auto& tokens = text.windows[w];
-    ISTHMUS_RETURN_IF_ERROR(text.scorer->score(tokens, window - text.stride - 1, window - 1, mode, stop,
-                                               [&](size_t position, std::span<float> logits) {
-                                                 to_log_probabilities(logits);
-                                                 const auto next = static_cast<size_t>(tokens[position + 1]);
-                                                 perplexity.nll.add(-static_cast<double>(logits[next]));
-                                                 return ok_status();
-                                               }));
+    const auto add = [&](size_t position, std::span<float> logits) {
+      log_softmax(logits, logits);
+      const double value = -static_cast<double>(logits[static_cast<size_t>(tokens[position + 1])]);
+      nll += value;
+      nll_squares += value * value;
+      ++scored;
+      return ok_status();
+    };
+    ISTHMUS_RETURN_IF_ERROR(
+        text.scorer->score(tokens, window - text.stride - 1, window - 1, mode, stop, add));
   }
   bar.finish();
+  const auto n = static_cast<double>(scored);
+  const double perplexity = std::exp(nll / n);
+  const double variance = std::max(0.0, nll_squares / n - (nll / n) * (nll / n));
+  const double error = perplexity * std::sqrt(variance / n);  // delta method
   if (context.json) {
     print_json({{"model", args.model.model},
                 {"mode", args.mode},
                 {"windows", text.windows.size()},
-                {"tokens", perplexity.nll.count()},
-                {"perplexity", perplexity.value()},
-                {"standard_error", perplexity.standard_error()}});
+                {"tokens", scored},
+                {"perplexity", perplexity},
+                {"standard_error", error}});
   } else {
-    fmt::print("perplexity {:.4f} ± {:.4f} over {} tokens in {} windows\n", perplexity.value(),
-               perplexity.standard_error(), perplexity.nll.count(), text.windows.size());
+    fmt::print("perplexity {:.4f} ± {:.4f} over {} tokens in {} windows\n", perplexity, error, scored,
+               text.windows.size());
   }
   return ok_status();
 }
@@ -172,13 +178,13 @@ Status eval_kl(const EvalArgs& args, const Context& context) {
   if (args.file.empty()) return invalid_argument("a reference file is needed (or --save FILE to make one)");
   ISTHMUS_ASSIGN_OR_RETURN(const ScoreMode mode, score_mode(args));
   ISTHMUS_ASSIGN_OR_RETURN(const LogitsFile reference, LogitsFile::open(args.file));
-  const LogitsShape& shape = reference.shape();
+  const LogitsLayout& shape = reference.layout();
   ISTHMUS_ASSIGN_OR_RETURN(const auto scorer, make_scorer(args, shape.window_tokens, context));
   if (scorer->model().config().vocab != shape.vocab) {
     return invalid_argument(args.file + " is about a vocabulary of " + std::to_string(shape.vocab) +
                             ", the model has " + std::to_string(scorer->model().config().vocab));
   }
-  Distance distance;
+  DistanceTally distance;
   std::vector<float> row(shape.vocab);
   StopPolicy stop;
   stop.token = context.stop;
@@ -186,19 +192,18 @@ Status eval_kl(const EvalArgs& args, const Context& context) {
   const size_t windows = std::min<size_t>(shape.windows, args.windows);
   for (size_t w = 0; w < windows; ++w) {
     bar.show("scoring", w, windows);
-    const auto tokens = reference.tokens(w);
     const auto compare = [&](size_t position, std::span<float> logits) {
-      ISTHMUS_RETURN_IF_ERROR(reference.read_row(w, position - shape.first_row, row.data()));
-      std::optional<TokenId> next;
-      if (position + 1 < tokens.size()) next = tokens[position + 1];
-      add_row(row, logits, next, distance);
+      const size_t at = w * shape.rows_per_window + position - shape.first_row;
+      ISTHMUS_RETURN_IF_ERROR(reference.read_row(at, row));
+      log_softmax(logits, logits);
+      distance.add(row, logits, shape.target(at));
       return ok_status();
     };
-    ISTHMUS_RETURN_IF_ERROR(
-        scorer->score(tokens, shape.first_row, shape.first_row + shape.rows, mode, stop, compare));
+    ISTHMUS_RETURN_IF_ERROR(scorer->score(shape.window(w), shape.first_row,
+                                          shape.first_row + shape.rows_per_window, mode, stop, compare));
   }
   bar.finish();
-  print_distance(args, distance, context);
+  print_distance(args, distance.summary(), context);
   return ok_status();
 }
 
