@@ -85,7 +85,7 @@ Status eval_choice(const EvalArgs& args, const Context& context) {
   size_t right = 0;
   ProgressBar bar(context.json);
   for (size_t i = 0; i < questions.size(); ++i) {
-    bar.show("asking", i, questions.size());
+    bar.show_steps("asking", i, questions.size());
     size_t best = 0;
     double best_score = -INFINITY;
     for (size_t c = 0; c < questions[i].choices.size(); ++c) {

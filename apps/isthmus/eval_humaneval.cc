@@ -92,7 +92,7 @@ Status eval_humaneval(const EvalArgs& args, const Context& context) {
   size_t tokens = 0;
   ProgressBar bar(context.json);
   for (const auto& problem : problems) {
-    bar.show(fmt::format("{} of {} passed", passed, outcomes.size()), outcomes.size(), problems.size());
+    bar.show_steps(fmt::format("{} of {} passed", passed, outcomes.size()), outcomes.size(), problems.size());
     ISTHMUS_ASSIGN_OR_RETURN(Outcome outcome, solve(*session, *model, problem, args, context));
     passed += outcome.passed ? 1 : 0;
     tokens += outcome.tokens;

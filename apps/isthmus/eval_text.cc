@@ -70,7 +70,7 @@ Status save_reference(const EvalArgs& args, const Context& context) {
   StopPolicy stop;
   stop.token = context.stop;
   for (size_t w = 0; w < text.windows.size(); ++w) {
-    bar.show("scoring", w, text.windows.size());
+    bar.show_steps("scoring", w, text.windows.size());
     const auto write = [&](size_t, std::span<float> logits) {
       log_softmax(logits, logits);
       return writer.append_row(logits);
@@ -141,7 +141,7 @@ Status eval_perplexity(const EvalArgs& args, const Context& context) {
   size_t scored = 0;
   ProgressBar bar(context.json);
   for (size_t w = 0; w < text.windows.size(); ++w) {
-    bar.show("scoring", w, text.windows.size());
+    bar.show_steps("scoring", w, text.windows.size());
     const auto& tokens = text.windows[w];
     const auto add = [&](size_t position, std::span<float> logits) {
       log_softmax(logits, logits);
@@ -191,7 +191,7 @@ Status eval_kl(const EvalArgs& args, const Context& context) {
   ProgressBar bar(context.json);
   const size_t windows = std::min<size_t>(shape.windows, args.windows);
   for (size_t w = 0; w < windows; ++w) {
-    bar.show("scoring", w, windows);
+    bar.show_steps("scoring", w, windows);
     const auto compare = [&](size_t position, std::span<float> logits) {
       const size_t at = w * shape.rows_per_window + position - shape.first_row;
       ISTHMUS_RETURN_IF_ERROR(reference.read_row(at, row));

@@ -19,9 +19,9 @@ constexpr uint64_t kMaxTemplateBytes = 1 << 20;
 
 Result<Precision> parse_precision(const std::string& text) {
   if (text == "default") return Precision::kDefault;
-  if (text == "exact") return Precision::kExact;
+  if (text == "fast") return Precision::kFast;
   if (text == "f32") return Precision::kReference;
-  return invalid_argument("--precision is '" + text + "'; known are default, exact and f32");
+  return invalid_argument("--precision is '" + text + "'; known are default, fast and f32");
 }
 
 /// A built-in name, or the text of a file.
@@ -42,9 +42,9 @@ void add_model_args(CLI::App& app, ModelArgs& args, bool chat) {
       ->check(CLI::Range(size_t{1}, size_t{1} << 28));
   app.add_option("--memory", args.memory, "refuse to load when more memory would be needed, as 2GB or 500MB");
   app.add_option("--kv", args.kv_type, "type of the KV cache: f32, f16 or bf16")->capture_default_str();
-  app.add_option(
-         "--precision", args.precision,
-         "arithmetic: default, exact (equal bits for any batch and thread count) or f32 (reference, slow)")
+  app.add_option("--precision", args.precision,
+                 "arithmetic: default (within 1e-6 of float32), fast (8-bit activations for prompts) or f32 "
+                 "(reference, slow)")
       ->capture_default_str();
   if (chat) {
     app.add_option("--template", args.chat_template,

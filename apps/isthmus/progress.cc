@@ -33,11 +33,12 @@ std::string ProgressBar::text(const std::string& label, uint64_t done, uint64_t 
     const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
     const auto full = static_cast<size_t>(share * static_cast<double>(kBarWidth));
     if (terminal_) out += fmt::format(" [{}{}]", std::string(full, '#'), std::string(kBarWidth - full, ' '));
-    out += fmt::format(" {:3.0f} %  {} of {}", share * 100, human_bytes(done), human_bytes(total));
+    out += bytes_ ? fmt::format(" {:3.0f} %  {} of {}", share * 100, human_bytes(done), human_bytes(total))
+                  : fmt::format(" {:3.0f} %  {} of {}", share * 100, done, total);
   } else {
     out += "  " + human_bytes(done);
   }
-  if (rate_ > 0) {
+  if (rate_ > 0 && bytes_) {
     out += fmt::format("  {}/s", human_bytes(static_cast<uint64_t>(rate_)));
     if (total > done) out += "  " + time_left(static_cast<double>(total - done) / rate_);
   }
@@ -73,6 +74,11 @@ void ProgressBar::show(const std::string& label, uint64_t done, uint64_t total) 
   fmt::print(stderr, "\r{}\x1b[K", line);
   std::fflush(stderr);
   drawn_ = true;
+}
+
+void ProgressBar::show_steps(const std::string& label, uint64_t done, uint64_t total) {
+  bytes_ = false;
+  show(label, done, total);
 }
 
 void ProgressBar::say(const std::string& line) {

@@ -21,6 +21,8 @@ class ProgressBar {
   /// `done` of `total` bytes (0: not known); the rate is measured over the last seconds of one and the same
   /// label.
   void show(const std::string& label, uint64_t done, uint64_t total);
+  /// `done` of `total` things that are not bytes.
+  void show_steps(const std::string& label, uint64_t done, uint64_t total);
   /// A whole line above the bar.
   void say(const std::string& line);
   void finish();
@@ -30,6 +32,7 @@ class ProgressBar {
   std::string text(const std::string& label, uint64_t done, uint64_t total) const;
 
   bool quiet_;
+  bool bytes_ = true;
   bool terminal_;
   bool drawn_ = false;
   std::string label_;

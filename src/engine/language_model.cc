@@ -114,15 +114,7 @@ RunShape LanguageModel::run_shape() const {
 }
 
 Compute LanguageModel::prompt_compute() const {
-  switch (options_.precision) {
-    case Precision::kReference:
-      return Compute::kF32;
-    case Precision::kExact:
-      return Compute::kInt16;
-    case Precision::kDefault:
-      break;
-  }
-  return Compute::kInt8;
+  return options_.precision == Precision::kFast ? Compute::kInt8 : generation_compute();
 }
 
 Compute LanguageModel::generation_compute() const {
