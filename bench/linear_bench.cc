@@ -27,8 +27,7 @@ constexpr DType kTypes[] = {DType::kQ4_0,  DType::kQ4_1, DType::kQ5_0,   DType::
 
 struct Weights {
   Weights(DType type, size_t rows, size_t cols, Compute compute)
-      : bytes(packed_bytes(type, rows, cols, compute).value()),
-        arena(HugeArena::allocate(bytes).value()) {
+      : bytes(packed_bytes(type, rows, cols, compute).value()), arena(HugeArena::allocate(bytes).value()) {
     std::mt19937 rng(1);
     const size_t unit = row_bytes(type, cols).value() * kPanelRows;
     std::vector<std::byte> rows16(unit);
