@@ -15,8 +15,9 @@ constexpr size_t kLineWidth = 100;
 std::string worthwhile_default(const CLI::Option& option, bool is_switch) {
   std::string text = option.get_default_str();
   if (option.get_description().find("(default") != std::string::npos) return "";
-  if (is_switch || text == "[]" || text == "{}" || text == "\"\"") return "";
-  return text;
+  if (is_switch || text == "{}" || text == "\"\"") return "";
+  // A list comes in brackets of its own: "[128,512]".
+  return text.starts_with('[') && text.ends_with(']') ? text.substr(1, text.size() - 2) : text;
 }
 
 /// Name of a value for people: CLI11's type names carry ranges and C++ flavour.
