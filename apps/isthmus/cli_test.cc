@@ -96,7 +96,7 @@ TEST(Cli, CommandNamesAndSummariesKeepTheForm) {
     EXPECT_FALSE(command.summary.empty()) << command.name;
     EXPECT_NE(command.summary.back(), '.') << command.name;
     EXPECT_TRUE(command.summary[0] >= 'A' && command.summary[0] <= 'Z') << command.name;
-    EXPECT_LE(command.summary.size(), 72u) << command.name;
+    EXPECT_LE(command.summary.size(), 80u) << command.name;
   }
 }
 
