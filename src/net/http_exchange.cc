@@ -14,8 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMaxHeaderBytes = 256 * 1024;
-constexpr size_t kMaxIgnoredBody = 256 * 1024;  // of an error page or a redirect
+constexpr size_t kMaxHeaderBytes = size_t{256} * 1024;
+constexpr size_t kMaxIgnoredBody = size_t{256} * 1024;  // of an error page or a redirect
 
 struct EasyFree {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }

@@ -75,7 +75,7 @@ std::vector<std::string> merged_environment(const ProcessSpec& spec) {
     for (const auto& [key, value] : spec.env) replaced |= name == key;
     if (!replaced) out.emplace_back(text);
   }
-  for (const auto& [key, value] : spec.env) out.push_back(key + "=" + value);
+  for (const auto& [key, value] : spec.env) out.emplace_back(key).append(1, '=').append(value);
   return out;
 }
 

@@ -159,6 +159,7 @@ Result<StoredModel> ModelStore::find(const std::string& name) const {
   if (info.status().code() != Code::kNotFound) return info.status();
   std::vector<std::string> names;
   ISTHMUS_ASSIGN_OR_RETURN(const std::vector<StoredModel> models, list());
+  names.reserve(models.size());
   for (const StoredModel& model : models) names.push_back(model.manifest.name);
   return not_found("no model '" + name + "' in " + path() + did_you_mean(name, names));
 }
