@@ -45,8 +45,8 @@ lint: deps-test ## Run the checks of style, layers and text, clang-tidy and shel
 nightly: deps-test ## Run what is too long for `make test`
 	@tools/test --nightly
 
-install: build ## Install program, manual pages and completions under PREFIX
-	@cmake --build --preset release --target isthmus_share
+install: build ## Install program, manual pages, completions, library and headers under PREFIX
+	@cmake --build --preset release --target isthmus_share isthmus_library
 	@cmake --install build/release --prefix $(PREFIX)
 
 clean: ## Remove all build trees
