@@ -47,7 +47,7 @@ Precision precision_of(int32_t value) {
 KvType kv_type_of(int32_t value) {
   switch (value) {
     case ISTHMUS_KV_BF16:
-      return KvType::kBf16;
+      return KvType::kBF16;
     case ISTHMUS_KV_F32:
       return KvType::kF32;
     default:

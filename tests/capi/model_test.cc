@@ -94,7 +94,7 @@ TEST(CapiModel, Facts) {
 
 TEST(CapiModel, TokensAndText) {
   const isthmus::Model model(tiny("llama"), small_options());
-  for (const std::string text :
+  for (const std::string& text :
        {std::string(), std::string("Hello, world"), std::string("gr\xC3\xBC\xC3\x9F\x65"),
         std::string("a\0b", 3), std::string("\xFF\xFE broken")}) {
     const auto tokens = model.tokenize(text);
