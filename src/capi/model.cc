@@ -35,8 +35,8 @@ Status check_range(size_t value, size_t least, size_t most, const char* name) {
 
 Precision precision_of(int32_t value) {
   switch (value) {
-    case ISTHMUS_PRECISION_EXACT:
-      return Precision::kExact;
+    case ISTHMUS_PRECISION_FAST:
+      return Precision::kFast;
     case ISTHMUS_PRECISION_REFERENCE:
       return Precision::kReference;
     default:
