@@ -1,0 +1,225 @@
+// isthmus doctor: what this machine is, whether the kernels are right on it, and what it can reach.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <numeric>
+
+#include "apps/isthmus/command.h"
+#include "apps/isthmus/figures.h"
+#include "apps/isthmus/output.h"
+#include "kernels/isa.h"
+#include "ops/linear_streams.h"
+#include "ops/self_test.h"
+#include "os/cpu.h"
+#include "os/energy.h"
+#include "os/file.h"
+#include "os/mmap.h"
+#include "os/paths.h"
+#include "os/sandbox.h"
+#include "threads/pool.h"
+
+namespace isthmus::cli {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+constexpr size_t kProbeBytes = size_t{256}
+                               << 20;  // larger than the caches of the machines that run small models
+constexpr size_t kDiskBytes = size_t{64} << 20;
+
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+/// Sum of the words in [first, last) read as `streams` ascending streams side by side.
+uint64_t read_streams(const uint64_t* words, size_t first, size_t last, size_t streams) {
+  const size_t length = (last - first) / streams / 8 * 8;
+  uint64_t sums[8] = {};
+  for (size_t i = 0; i < length; i += 8) {
+    for (size_t s = 0; s < streams; ++s) {
+      const uint64_t* at = words + first + s * length + i;
+      for (size_t j = 0; j < 8; ++j) sums[j] += at[j];
+    }
+  }
+  return std::accumulate(std::begin(sums), std::end(sums), uint64_t{0});
+}
+
+/// GB/s of reading the probe with `threads` threads and `streams` streams each: the median of five.
+double read_bandwidth(const HugeArena& probe, size_t threads, size_t streams) {
+  ThreadPool pool(threads);
+  const auto* words = reinterpret_cast<const uint64_t*>(probe.data());
+  const size_t n = kProbeBytes / sizeof(uint64_t);
+  std::vector<double> rates;
+  std::atomic<uint64_t> sink{0};
+  for (int i = 0; i < 5; ++i) {
+    const auto start = SteadyClock::now();
+    pool.run([&](Worker& worker) {
+      const auto [first, last] = worker.range(n, 64);
+      sink += read_streams(words, first, last, streams);
+    });
+    rates.push_back(static_cast<double>(kProbeBytes) / seconds_since(start) / 1e9);
+  }
+  return quantile(rates, 0.5);
+}
+
+Result<Json> memory_facts() {
+  const auto memory = os::memory_info();
+  Json out = {{"total_bytes", memory.total_bytes},
+              {"available_bytes", memory.available_bytes},
+              {"huge_pages", os::huge_page_mode()},
+              {"bandwidth", Json::array()}};
+  ISTHMUS_ASSIGN_OR_RETURN(HugeArena probe, HugeArena::allocate(kProbeBytes));
+  std::fill_n(reinterpret_cast<uint64_t*>(probe.data()), kProbeBytes / sizeof(uint64_t), uint64_t{1});
+  std::vector<size_t> threads = {1};
+  if (os::usable_cpus() > 1) threads.push_back(os::usable_cpus());
+  for (const size_t t : threads) {
+    for (const size_t streams : {1, 2, 4, 8}) {
+      out["bandwidth"].push_back(
+          {{"threads", t}, {"streams", streams}, {"gb_per_second", read_bandwidth(probe, t, streams)}});
+    }
+  }
+  return out;
+}
+
+Json kernel_facts(bool& good) {
+  Json out = {{"available", Json::array()}, {"self_test", Json::array()}};
+  for (const Isa isa : available_isas()) out["available"].push_back(isa_name(isa));
+  const auto active = active_isa();
+  out["active"] = active.ok() ? std::string(isa_name(*active)) : "none: " + active.status().message();
+  good = active.ok();
+  for (const auto& result : self_test_kernels()) {
+    out["self_test"].push_back(
+        {{"isa", isa_name(result.isa)}, {"checks", result.checks}, {"failures", result.failures}});
+    good = good && result.failures.empty();
+  }
+  ThreadPool pool(os::usable_cpus());
+  const auto plan = measure_streams(pool);
+  if (plan.ok()) {
+    out["weight_streams"] = {{"panels_at_once", plan->panels},
+                             {"prefetch_bytes", plan->prefetch_bytes},
+                             {"gb_per_second", plan->gb_per_s}};
+  }
+  return out;
+}
+
+/// Free space beside the models and the speed of a durable write there.
+Result<Json> disk_facts() {
+  ISTHMUS_ASSIGN_OR_RETURN(const std::string folder, standard_path(Place::kCache));
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const auto space = std::filesystem::space(folder, error);
+  if (error) return io_error(folder + ": " + error.message());
+  Json out = {{"folder", folder}, {"free_bytes", space.available}};
+  if (space.available < 4 * kDiskBytes) return out;
+  const std::vector<std::byte> data(kDiskBytes, std::byte{0x5A});
+  const std::string path = folder + "/doctor.probe";
+  (void)real_file_system().remove(path);
+  const auto start = SteadyClock::now();
+  ISTHMUS_ASSIGN_OR_RETURN(const auto file, real_file_system().create(path));
+  Status written = file->append(data);
+  if (written.ok()) written = file->sync();
+  if (written.ok()) written = file->close();
+  const double seconds = seconds_since(start);
+  (void)real_file_system().remove(path);
+  ISTHMUS_RETURN_IF_ERROR(written);
+  out["durable_write_mb_per_second"] = static_cast<double>(kDiskBytes) / seconds / 1e6;
+  return out;
+}
+
+void print_kernels(const Json& kernels) {
+  std::string list;
+  for (const auto& isa : kernels["available"]) list += (list.empty() ? "" : ", ") + isa.get<std::string>();
+  fmt::print("Kernels      {} (of {})\n", kernels["active"].get<std::string>(), list);
+  for (const auto& test : kernels["self_test"]) {
+    const auto& failures = test["failures"];
+    fmt::print("  self-test  {}: {} checks against scalar, {}\n", test["isa"].get<std::string>(),
+               test["checks"].get<size_t>(),
+               failures.empty() ? "all equal" : "DIFFERENT: " + failures.dump());
+  }
+  if (kernels.contains("weight_streams")) {
+    const auto& s = kernels["weight_streams"];
+    fmt::print("  weights    best read by {} panels at once, prefetching {} bytes ahead: {:.1f} GB/s\n",
+               s["panels_at_once"].get<size_t>(), s["prefetch_bytes"].get<size_t>(),
+               s["gb_per_second"].get<double>());
+  }
+}
+
+void print_report(const Json& r) {
+  const auto& cpu = r["cpu"];
+  fmt::print("CPU          {}, {} logical, {} usable; L1d {}, L2 {}, L3 {}\n",
+             printable(cpu["model"].get<std::string>()), cpu["logical"].get<size_t>(),
+             cpu["usable"].get<size_t>(), human_bytes(cpu["l1d_bytes"].get<uint64_t>()),
+             human_bytes(cpu["l2_bytes"].get<uint64_t>()), human_bytes(cpu["l3_bytes"].get<uint64_t>()));
+  print_kernels(r["kernels"]);
+  const auto& memory = r["memory"];
+  fmt::print("Memory       {} of {} available, transparent huge pages: {}\n",
+             human_bytes(memory["available_bytes"].get<uint64_t>()),
+             human_bytes(memory["total_bytes"].get<uint64_t>()), memory["huge_pages"].get<std::string>());
+  for (const auto& line : memory["bandwidth"]) {
+    fmt::print("  read       {} thread(s), {} stream(s): {:.1f} GB/s\n", line["threads"].get<size_t>(),
+               line["streams"].get<size_t>(), line["gb_per_second"].get<double>());
+  }
+  const auto& disk = r["disk"];
+  if (disk.contains("error")) {
+    fmt::print("Disk         {}\n", printable(disk["error"].get<std::string>()));
+  } else {
+    fmt::print("Disk         {} free in {}", human_bytes(disk["free_bytes"].get<uint64_t>()),
+               printable(disk["folder"].get<std::string>()));
+    if (disk.contains("durable_write_mb_per_second"))
+      fmt::print(", durable write {:.0f} MB/s", disk["durable_write_mb_per_second"].get<double>());
+    fmt::print("\n");
+  }
+  fmt::print("Energy       {} ({})\n", r["energy"]["source"].get<std::string>(),
+             r["energy"]["description"].get<std::string>());
+  for (const auto& sentence : r["energy"]["passed_over"])
+    fmt::print("  not used   {}\n", printable(sentence.get<std::string>()));
+  fmt::print("Sandbox      {}\n", printable(r["sandbox"].get<std::string>()));
+}
+
+Status doctor(const Context& context) {
+  Json report;
+  const auto cpu = os::cpu_info();
+  report["cpu"] = {{"model", cpu.model_name},    {"logical", cpu.logical_cpus}, {"usable", os::usable_cpus()},
+                   {"l1d_bytes", cpu.l1d_bytes}, {"l2_bytes", cpu.l2_bytes},    {"l3_bytes", cpu.l3_bytes}};
+  bool good = true;
+  report["kernels"] = kernel_facts(good);
+  ISTHMUS_ASSIGN_OR_RETURN(report["memory"], memory_facts());
+  const auto disk = disk_facts();
+  report["disk"] = disk.ok() ? *disk : Json{{"error", disk.status().message()}};
+  const MeterChoice meter = choose_meter();
+  report["energy"] = {{"source", energy_source_name(meter.meter->source())},
+                      {"description", meter.meter->description()},
+                      {"passed_over", meter.passed_over}};
+  const auto isolation = sandbox_isolation();
+  report["sandbox"] =
+      isolation.ok() ? "generated programs can be run isolated" : isolation.status().message();
+  if (context.json) {
+    print_json(report);
+  } else {
+    print_report(report);
+  }
+  return good
+             ? ok_status()
+             : internal_error("the kernels do not compute what they must on this machine; see the self-test");
+}
+
+}  // namespace
+
+Command doctor_command() {
+  return {.name = "doctor",
+          .group = Group::kProgram,
+          .summary = "Check this machine: CPU, kernels, memory, disk, energy",
+          .json = true,
+          .aliases = {},
+          .description =
+              "Every kernel of every instruction set that this CPU offers is compared with the scalar one, "
+              "bit for bit; memory is read "
+              "with one to eight streams, since machines differ in which is best. A failed self-test ends "
+              "with exit code 1.",
+          .setup = [](CLI::App&) { return Action([](const Context& context) { return doctor(context); }); }};
+}
+
+}  // namespace isthmus::cli
