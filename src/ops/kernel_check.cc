@@ -1,4 +1,4 @@
-#include "ops/self_test.h"
+#include "ops/kernel_check.h"
 
 #include <cstdlib>
 #include <cstring>
