@@ -56,7 +56,8 @@ TEST_P(GoldenModel, Float32MatchesTheReference) {
     const auto logits = h.run_fresh(sequence.tokens, Compute::kF32);
     for (size_t i = 0; i < sequence.positions.size(); ++i) {
       const float* row = logits.data() + sequence.positions[i] * h.model->config().vocab;
-      EXPECT_LT(testing::kl_divergence(sequence.logits[i], row), 1e-6)
+      // The reference computes GELU through a table of float16 values: gemma3 differs by more than rounding.
+      EXPECT_LT(testing::kl_divergence(sequence.logits[i], row), 1e-5)
           << "position " << sequence.positions[i];
       for (size_t t = 0; t < sequence.logits[i].size(); ++t) {
         ASSERT_NEAR(row[t], sequence.logits[i][t], 2e-2)
@@ -176,9 +177,15 @@ TEST_P(Equality, ForksTruncationAndSnapshotsEqualAFreshRun) {
   EXPECT_EQ(h.run(restored, a, compute()), after_a);
 }
 
-TEST_P(Equality, APathOfATokenTreeEqualsThePathAlone) {
+class TreeEquality : public ::testing::TestWithParam<std::tuple<const char*, Compute, size_t>> {
+ protected:
+  std::string model() const { return std::get<0>(GetParam()); }
+  Compute compute() const { return std::get<1>(GetParam()); }
+};
+
+TEST_P(TreeEquality, APathOfATokenTreeEqualsThePathAlone) {
   Harness h(model(), Compute::kInt16);
-  const auto prompt = some_tokens(37, 9);
+  const auto prompt = some_tokens(std::get<2>(GetParam()), 9);
   // 0 - 1 - 2 and 0 - 3 - 4 - 5 below the prompt, and a second root 6.
   const std::vector<TokenId> tree = {11, 12, 13, 14, 15, 16, 17};
   const std::vector<int32_t> parents = {-1, 0, 1, 0, 3, 4, -1};
@@ -190,21 +197,27 @@ TEST_P(Equality, APathOfATokenTreeEqualsThePathAlone) {
   const auto alone = h.run(plain, {11, 14, 15, 16}, compute());
   const size_t vocab = h.model->config().vocab;
   for (size_t i = 0; i < path.size(); ++i) {
-    for (size_t t = 0; t < vocab; ++t) {
-      ASSERT_NEAR(tree_logits[path[i] * vocab + t], alone[i * vocab + t], 1e-4) << "node " << path[i];
-    }
+    const auto row = tree_logits.begin() + static_cast<ptrdiff_t>(path[i] * vocab);
+    EXPECT_TRUE(std::equal(row, row + static_cast<ptrdiff_t>(vocab),
+                           alone.begin() + static_cast<ptrdiff_t>(i * vocab)))
+        << "node " << path[i];
   }
   ASSERT_TRUE(kv.accept(path).ok());
   EXPECT_EQ(kv.length(), plain.length());
-  const auto after_tree = h.run(kv, some_tokens(40, 10), compute());
-  const auto after_path = h.run(plain, some_tokens(40, 10), compute());
-  for (size_t t = 0; t < after_tree.size(); ++t) ASSERT_NEAR(after_tree[t], after_path[t], 1e-4);
+  EXPECT_EQ(h.run(kv, some_tokens(40, 10), compute()), h.run(plain, some_tokens(40, 10), compute()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, Equality,
                          ::testing::Combine(::testing::Values("llama.gguf", "gemma3.gguf", "qwen3.gguf",
                                                               "type-q4_k.gguf", "type-q5_0.gguf"),
                                             ::testing::Values(Compute::kInt8, Compute::kInt16)));
+
+// Prompts that end inside a block, at a block's border, and just before a soft-max range ends inside the
+// tree.
+INSTANTIATE_TEST_SUITE_P(Tiny, TreeEquality,
+                         ::testing::Combine(::testing::Values("llama.gguf", "gemma3.gguf", "type-q4_k.gguf"),
+                                            ::testing::Values(Compute::kInt8, Compute::kInt16),
+                                            ::testing::Values(37, 64, 254, 255, 256, 511)));
 
 TEST(Transformer, RefusesWhatCannotBeRun) {
   Harness h("llama.gguf", Compute::kInt16);

@@ -1,0 +1,504 @@
+// One unit of attention: a tile of tokens of one sequence times one KV head, worked through range by range.
+// The inner half of ops/attention.cc, whose other half hands units to threads; nothing else includes it.
+//
+// Words of ops/attention.cc's halves, beyond the header's: a *unit* is a tile of consecutive tokens of one
+// sequence times one KV head; its rows are token-major, [token][head of the group]. A *pass* is the tokens of
+// a unit whose rows the kernels take at once. `dim` is the padded head dimension.
+//
+// Loop order: unit, range, pass. A unit is large, so that K and V of a range (64 KiB at head size 64 and 16
+// bits) are read once from afar and then from the second-level cache for each pass; a pass is small, so that
+// its scores, queries and sums stay in the first-level cache.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "kernels/generic/attention_kernels.h"
+#include "ops/attention.h"
+#include "ops/linear_streams.h"
+
+namespace isthmus::attention_unit {
+
+constexpr size_t kTileRows = 96;
+constexpr size_t kBlocksPerRange = kRangeKeys / kBlockKeys;
+constexpr size_t kLine = 64;  // bytes of a cache line
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+constexpr size_t align64(size_t n) { return (n + 63) / 64 * 64; }
+
+/// Hands out 64-byte aligned arrays of floats; with a null base it only counts.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+  float* floats(size_t n) {
+    std::byte* at = base_ == nullptr ? nullptr : base_ + used_;
+    used_ += align64(n * sizeof(float));
+    return reinterpret_cast<float*>(at);
+  }
+  size_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  size_t used_ = 0;
+};
+
+inline const AttentionKernels& kernels_of(const AttentionArgs& args) {
+  return args.kernels != nullptr ? *args.kernels : attention_kernels();
+}
+
+/// What follows from the head counts and sizes alone.
+struct Shape {
+  Shape(const AttentionHeads& heads, const AttentionKernels& kernels)
+      : group(heads.n_heads / heads.n_kv_heads),
+        head_dim(heads.head_dim),
+        dim(padded_dim(heads.head_dim)),
+        pass_tokens(std::max<size_t>(1, kernels.max_rows / group)),
+        tile_tokens(std::max<size_t>(1, kTileRows / (pass_tokens * group)) * pass_tokens),
+        tile_rows(tile_tokens * group),
+        pass_rows(pass_tokens * group) {}
+  explicit Shape(const AttentionArgs& args)
+      : Shape({args.n_heads, args.n_kv_heads, args.head_dim}, kernels_of(args)) {}
+
+  /// Smaller tiles for a batch that would give too few units to `threads`.
+  void shrink_tile(const AttentionArgs& args, size_t threads) {
+    const auto units = [&] {
+      size_t tiles = 0;
+      for (const AttentionSeq& seq : args.seqs) tiles += (seq.tokens + tile_tokens - 1) / tile_tokens;
+      return tiles * args.n_kv_heads;
+    };
+    while (tile_tokens > pass_tokens && units() < kUnitsPerThread * threads) {
+      tile_tokens = std::max<size_t>(1, tile_tokens / pass_tokens / 2) * pass_tokens;
+    }
+  }
+  static constexpr size_t kUnitsPerThread = 8;
+
+  size_t group;
+  size_t head_dim;
+  size_t dim;
+  size_t pass_tokens;
+  size_t tile_tokens;
+  size_t tile_rows;  // at most, also after shrink_tile()
+  size_t pass_rows;
+};
+
+/// A tile of tokens and one KV head.
+struct Unit {
+  const AttentionSeq* seq;
+  const KvStreamRef* stream;
+  size_t kv_head;
+  size_t first;  // token within the sequence
+  size_t tokens;
+  size_t begin_key, end_key;  // union of what the tokens see; empty: begin_key == end_key == 0
+
+  size_t first_range() const { return begin_key / kRangeKeys; }
+  size_t ranges() const { return end_key == 0 ? 0 : (end_key + kRangeKeys - 1) / kRangeKeys - first_range(); }
+};
+
+inline Unit make_unit(const AttentionSeq& seq, const Shape& shape, size_t tile, size_t kv_head) {
+  Unit unit{&seq, &seq.heads[kv_head], kv_head, tile * shape.tile_tokens, 0, 0, 0};
+  unit.tokens = std::min(shape.tile_tokens, seq.tokens - unit.first);
+  size_t begin = std::numeric_limits<size_t>::max();
+  for (const QueryView& view : seq.views.subspan(unit.first, unit.tokens)) {
+    const size_t end = std::min<size_t>(view.end_key, unit.stream->keys);
+    if (view.first_key >= end) continue;
+    begin = std::min<size_t>(begin, view.first_key);
+    unit.end_key = std::max(unit.end_key, end);
+  }
+  unit.begin_key = unit.end_key == 0 ? 0 : begin;
+  return unit;
+}
+
+inline size_t tiles_of(const AttentionSeq& seq, const Shape& shape) {
+  return (seq.tokens + shape.tile_tokens - 1) / shape.tile_tokens;
+}
+
+/// Calls f(unit, index) for all units in a fixed order: within a sequence and KV head the last tile, which
+/// sees most, comes first.
+template <class F>
+void for_each_unit(const AttentionArgs& args, const Shape& shape, F f) {
+  size_t index = 0;
+  for (const AttentionSeq& seq : args.seqs) {
+    const size_t tiles = tiles_of(seq, shape);
+    for (size_t h = 0; h < args.n_kv_heads; ++h) {
+      for (size_t t = tiles; t-- > 0;) f(make_unit(seq, shape, t, h), index++);
+    }
+  }
+}
+
+inline size_t count_units(const AttentionArgs& args, const Shape& shape) {
+  size_t tiles = 0;
+  for (const AttentionSeq& seq : args.seqs) tiles += tiles_of(seq, shape);
+  return tiles * args.n_kv_heads;
+}
+
+/// Few units for many threads: ranges of one unit go to several threads.
+inline bool splits(size_t units, size_t threads) {
+  return threads > 1 && units < Shape::kUnitsPerThread * threads;
+}
+
+/// (max, sum, acc) of each row of a unit: of one range, or of all ranges so far.
+struct RowState {
+  float* max;  // [rows]
+  float* sum;  // [rows]
+  float* acc;  // [rows][dim]
+};
+inline RowState carve_state(Carver& carver, size_t rows, size_t dim) {
+  RowState state{};
+  state.max = carver.floats(rows);
+  state.sum = carver.floats(rows);
+  state.acc = carver.floats(rows * dim);
+  return state;
+}
+inline size_t state_bytes(size_t rows, size_t dim) {
+  Carver carver(nullptr);
+  carve_state(carver, rows, dim);
+  return carver.used();
+}
+
+/// Working memory of one thread.
+struct Workspace {
+  Workspace(std::byte* base, const Shape& shape) {
+    Carver carver(base);
+    query = carver.floats(shape.tile_rows * shape.head_dim);
+    absolute = carver.floats(shape.tile_rows * shape.head_dim);
+    turned = carver.floats(shape.pass_rows * shape.head_dim);
+    scores = carver.floats(shape.pass_rows * kRangeKeys);
+    range = carve_state(carver, shape.tile_rows, shape.dim);
+    total = carve_state(carver, shape.tile_rows, shape.dim);
+    keys = carver.floats(kRangeKeys * shape.head_dim);
+    path_keys = carver.floats(kRangeKeys * shape.head_dim);
+    path_values = carver.floats(kRangeKeys * shape.dim);
+    rope_row = carver.floats(shape.head_dim);
+    bytes = carver.used();
+  }
+
+  float* query;     // [rows of the unit][head_dim], scaled
+  float* absolute;  // the same, rotated by their positions
+  float* turned;    // [rows of a pass][head_dim]: rotated for the block at hand
+  float* scores;    // [rows of a pass][256]
+  RowState range;
+  RowState total;
+  float* keys;  // [8 blocks][head_dim][32]: K parts that had to be rotated
+  // K and V parts of one range of a path through a token tree, of any codec.
+  float* path_keys;    // [8 blocks] of at most 32 * head_dim floats
+  float* path_values;  // [8 blocks] of at most 32 * dim floats
+  float* rope_row;     // [dims]
+  size_t bytes;
+};
+
+/// Bits j of the keys 32 * block + j that a token sees.
+inline uint32_t visible_keys(const QueryView& view, size_t keys, size_t block) {
+  const size_t base = block * kBlockKeys;
+  const size_t end = std::min<size_t>(view.end_key, keys);
+  const auto below = [&](size_t limit) {  // bits of the keys under `limit`
+    if (limit <= base) return 0u;
+    return limit - base >= kBlockKeys ? ~0u : (1u << (limit - base)) - 1;
+  };
+  uint32_t bits = below(end) & ~below(view.first_key);
+  if (view.tree_mask == nullptr || bits == 0) return bits;
+  uint32_t tree = bits & ~below(view.tree_begin);
+  for (uint32_t rest = tree; rest != 0; rest &= rest - 1) {
+    const size_t j = static_cast<size_t>(std::countr_zero(rest));
+    const size_t bit = base + j - view.tree_begin;
+    if ((view.tree_mask[bit / 64] >> (bit % 64) & 1) == 0) bits &= ~(1u << j);
+  }
+  return bits;
+}
+
+inline size_t streams_of_plan() {
+  const StreamPlan plan = stream_plan();
+  if (plan.prefetch_bytes == 0) return 0;
+  return plan.panels >= 4 ? 4 : plan.panels >= 2 ? 2 : 1;
+}
+
+/// Works on one unit at a time.
+class UnitRunner {
+ public:
+  UnitRunner(const AttentionArgs& args, const Shape& shape, std::byte* memory)
+      : args_(args),
+        shape_(shape),
+        kernels_(kernels_of(args)),
+        work_(memory, shape),
+        streams_(streams_of_plan()) {}
+
+  /// Copies and scales the unit's query rows.
+  void open(const Unit& unit) {
+    unit_ = unit;
+    absolute_ready_ = false;
+    const size_t row_floats = shape_.group * shape_.head_dim;
+    for (size_t t = 0; t < unit.tokens; ++t) {
+      const size_t token = unit.seq->first_token + unit.first + t;
+      const float* q = args_.q + token * args_.ldq + unit.kv_head * row_floats;
+      float* out = work_.query + t * row_floats;
+      for (size_t i = 0; i < row_floats; ++i) out[i] = q[i] * args_.scale;
+    }
+    std::fill_n(work_.total.max, rows(), kMinusInfinity);
+    std::fill_n(work_.total.sum, rows(), 0.0f);
+  }
+
+  /// (max, sum, acc) of one range of keys, into `out`. acc stays unset for rows that see nothing there.
+  void run_range(size_t range, const RowState& out) {
+    range_begin_ = range * kRangeKeys;
+    range_end_ = std::min(unit_.end_key, range_begin_ + kRangeKeys);
+    first_block_ = range_begin_ / kBlockKeys;
+    if (args_.rope != nullptr) rotate_keys();
+    for (size_t first = 0; first < unit_.tokens;) {
+      if (sees_path(first)) {
+        run_path(first, out);
+        ++first;
+        continue;
+      }
+      size_t last = first + 1;
+      while (last < unit_.tokens && last - first < shape_.pass_tokens && !sees_path(last)) ++last;
+      run_pass(first, last, out);
+      first = last;
+    }
+  }
+
+  /// Joins a later range to the running total.
+  void join(const RowState& range) {
+    for (size_t r = 0; r < rows(); ++r) {
+      kernels_.combine(&work_.total.max[r], &work_.total.sum[r], work_.total.acc + r * shape_.dim,
+                       range.max[r], range.sum[r], range.acc + r * shape_.dim, shape_.dim);
+    }
+  }
+
+  void run_all() {
+    for (size_t i = 0; i < unit_.ranges(); ++i) {
+      run_range(unit_.first_range() + i, work_.range);
+      join(work_.range);
+    }
+    write();
+  }
+
+  /// Divides by the sums and stores the unit's rows; zeros for rows that saw nothing.
+  void write() {
+    for (size_t r = 0; r < rows(); ++r) {
+      const size_t token = unit_.seq->first_token + unit_.first + r / shape_.group;
+      const size_t head = unit_.kv_head * shape_.group + r % shape_.group;
+      float* out = args_.out + token * args_.ldo + head * shape_.head_dim;
+      if (work_.total.max[r] == kMinusInfinity) {
+        std::fill_n(out, shape_.head_dim, 0.0f);
+        continue;
+      }
+      const float inverse = 1.0f / work_.total.sum[r];
+      const float* acc = work_.total.acc + r * shape_.dim;
+      // + 0 turns -0 into +0: keys of weight 0, which only other rows of the pass see, may have flipped a
+      // zero's sign.
+      for (size_t d = 0; d < shape_.head_dim; ++d) out[d] = acc[d] * inverse + 0.0f;
+    }
+  }
+
+ private:
+  size_t rows() const { return unit_.tokens * shape_.group; }
+  const KvBlockRef& block(size_t b) const {
+    return path_active_ && b >= path_first_block_ ? path_blocks_[b - path_first_block_]
+                                                  : unit_.stream->blocks[b];
+  }
+  const QueryView& view(size_t t) const {
+    return path_active_ ? path_view_ : unit_.seq->views[unit_.first + t];
+  }
+
+  /// Whether token t reaches keys of a token tree in the range at hand. Its path is then read as if it stood
+  /// alone, so that the result has the bits of the path without the tree; ranges below the tree are shared
+  /// with the other tokens.
+  bool sees_path(size_t t) const {
+    const QueryView& v = unit_.seq->views[unit_.first + t];
+    return v.tree_mask != nullptr && args_.rope == nullptr && range_begin_ + kRangeKeys > v.tree_begin &&
+           v.first_key <= v.tree_begin;
+  }
+
+  /// The range at hand for token t alone, over the keys that it sees, moved together.
+  void run_path(size_t t, const RowState& out) {
+    const QueryView& v = unit_.seq->views[unit_.first + t];
+    const size_t range_last = range_begin_ + kRangeKeys;
+    size_t path_end =
+        v.tree_begin;  // number of keys seen from the first key on, hidden committed ones included
+    path_first_block_ = std::max<size_t>(v.tree_begin / kBlockKeys, first_block_);
+    const size_t gathered = path_first_block_ * kBlockKeys;
+    for (size_t key = gathered; key < std::min<size_t>(v.tree_begin, range_last); ++key) gather(key, key);
+    const size_t end = std::min<size_t>(v.end_key, unit_.stream->keys);
+    for (size_t key = v.tree_begin; key < end; ++key) {
+      const size_t bit = key - v.tree_begin;
+      if ((v.tree_mask[bit / 64] >> (bit % 64) & 1) == 0) continue;
+      if (path_end >= gathered && path_end < range_last) gather(key, path_end);
+      ++path_end;
+    }
+    path_view_ = QueryView{v.first_key, static_cast<uint32_t>(path_end), v.pos, nullptr, 0};
+    const size_t streams = streams_;
+    streams_ = 0;  // nothing to prefetch: what was gathered is in the caches
+    path_active_ = true;
+    run_pass(t, t + 1, out);
+    path_active_ = false;
+    streams_ = streams;
+  }
+
+  /// Copies K and V of `key` to place `to` of the path.
+  void gather(size_t key, size_t to) {
+    const KvBlockRef& from = unit_.stream->blocks[key / kBlockKeys];
+    const size_t b = to / kBlockKeys - path_first_block_;
+    const size_t k_bytes = kv_part_bytes(unit_.stream->k_type, KvPart::kKey, shape_.head_dim);
+    const size_t v_bytes = kv_part_bytes(unit_.stream->v_type, KvPart::kValue, shape_.head_dim);
+    std::byte* k = reinterpret_cast<std::byte*>(work_.path_keys) + b * k_bytes;
+    std::byte* v = reinterpret_cast<std::byte*>(work_.path_values) + b * v_bytes;
+    const size_t k_size = kv_type_info(unit_.stream->k_type).value_bytes;
+    for (size_t d = 0; d < shape_.head_dim; ++d) {
+      std::memcpy(k + (d * kBlockKeys + to % kBlockKeys) * k_size,
+                  from.k + (d * kBlockKeys + key % kBlockKeys) * k_size, k_size);
+    }
+    const size_t row = v_bytes / kBlockKeys;
+    std::memcpy(v + to % kBlockKeys * row, from.v + key % kBlockKeys * row, row);
+    path_blocks_[b] = KvBlockRef{k, v, 0, KeyEncoding::kAbsolute};
+  }
+  float* rotated_keys(size_t b) const {
+    return work_.keys + (b - first_block_) * kBlockKeys * shape_.head_dim;
+  }
+
+  /// Expands and rotates the range's unrotated K parts, once for all passes.
+  void rotate_keys() {
+    const size_t first = std::max(unit_.begin_key, range_begin_) / kBlockKeys;
+    for (size_t b = first; b * kBlockKeys < range_end_; ++b) {
+      if (block(b).encoding != KeyEncoding::kUnrotated) continue;
+      float* keys = rotated_keys(b);
+      kernels_.expand[index_of(unit_.stream->k_type)](block(b).k, shape_.head_dim * kBlockKeys, keys);
+      kernels_.rotate_keys(keys, args_.rope->block_cos(), args_.rope->block_sin(), args_.rope->dims(),
+                           args_.rope->style() == RopeStyle::kInterleaved);
+    }
+  }
+
+  /// Tokens [first, last) of the unit over the range at hand, limited to the keys that they see.
+  void run_pass(size_t first, size_t last, const RowState& out) {
+    size_t begin = range_end_;
+    size_t end = range_begin_;
+    for (size_t t = first; t < last; ++t) {
+      const size_t see = std::min<size_t>(view(t).end_key, range_end_);
+      if (view(t).first_key >= see) continue;
+      begin = std::min(begin, std::max<size_t>(view(t).first_key, range_begin_));
+      end = std::max(end, see);
+    }
+    const size_t row = first * shape_.group;
+    const size_t rows = (last - first) * shape_.group;
+    if (begin >= end) {
+      std::fill_n(out.max + row, rows, kMinusInfinity);
+      return;
+    }
+    pass_first_block_ = begin / kBlockKeys;
+    const size_t last_block = (end + kBlockKeys - 1) / kBlockKeys;
+    for (size_t b = pass_first_block_; b < last_block; ++b) score_block(b, last_block, first, last);
+    const size_t n = (last_block - pass_first_block_) * kBlockKeys;
+    for (size_t r = 0; r < rows; ++r) {
+      kernels_.softmax(work_.scores + r * kRangeKeys, n, args_.softcap, &out.max[row + r], &out.sum[row + r]);
+    }
+    float* acc = out.acc + row * shape_.dim;
+    std::memset(acc, 0, rows * shape_.dim * sizeof(float));
+    for (size_t b = pass_first_block_; b < last_block; ++b) {
+      const Prefetch* next = prefetch_after({KvPart::kValue, pass_first_block_, last_block}, b);
+      kernels_.weighted_sum[index_of(unit_.stream->v_type)](
+          block(b).v, scores_of(b), rows, std::min(kBlockKeys, end - b * kBlockKeys), shape_.dim, acc, next);
+    }
+  }
+
+  static size_t index_of(KvType type) { return static_cast<size_t>(type); }
+  float* scores_of(size_t b) const { return work_.scores + (b - pass_first_block_) * kBlockKeys; }
+  /// Consecutive K or V parts of one pass.
+  struct PartRun {
+    KvPart part;
+    size_t first, last;  // blocks
+  };
+  /// The part that is read `ahead` parts after the run's last one: the run's values follow its keys, the next
+  /// range's keys follow the values. Null past the end.
+  const std::byte* part_after(const PartRun& run, size_t ahead) const {
+    if (run.part == KvPart::kKey) return run.first + ahead < run.last ? block(run.first + ahead).v : nullptr;
+    return (run.last + ahead) * kBlockKeys < unit_.end_key ? block(run.last + ahead).k : nullptr;
+  }
+  /// Parts are read in groups of as many as the stream plan says; while a group is read, the next group is
+  /// prefetched, a share of each of its parts beside each part. Null when the unit has several passes: then
+  /// the caches already hold most of what a pass reads.
+  const Prefetch* prefetch_after(const PartRun& run, size_t b) {
+    if (streams_ == 0 || unit_.tokens > shape_.pass_tokens) return nullptr;
+    const bool keys = run.part == KvPart::kKey;
+    const size_t slot = (b - run.first) % streams_;
+    const size_t group = b - slot + streams_;
+    const KvType type = keys ? unit_.stream->k_type : unit_.stream->v_type;
+    const size_t share = kv_part_bytes(type, run.part, shape_.head_dim) / streams_;
+    for (size_t i = 0; i < 4; ++i) {
+      const size_t at = group + i % streams_;
+      const std::byte* part = at >= run.last ? part_after(run, at - run.last)
+                              : keys         ? block(at).k
+                                             : block(at).v;
+      if (part == nullptr) return nullptr;
+      prefetch_.from[i] = reinterpret_cast<const char*>(part) + slot * share + i / streams_ * kLine;
+    }
+    prefetch_.step = 4 / streams_ * kLine;
+    return &prefetch_;
+  }
+
+  void score_block(size_t b, size_t last_block, size_t first, size_t last) {
+    const KvBlockRef& ref = block(b);
+    const size_t rows = (last - first) * shape_.group;
+    const float* q = work_.query + first * shape_.group * shape_.head_dim;
+    if (args_.rope != nullptr) q = turn_queries(ref, first, last);
+    if (args_.rope != nullptr && ref.encoding == KeyEncoding::kUnrotated) {
+      kernels_.scores[index_of(KvType::kF32)](rotated_keys(b), q, shape_.head_dim, rows, shape_.head_dim,
+                                              scores_of(b), nullptr);
+    } else {
+      const Prefetch* next = prefetch_after({KvPart::kKey, pass_first_block_, last_block}, b);
+      kernels_.scores[index_of(unit_.stream->k_type)](ref.k, q, shape_.head_dim, rows, shape_.head_dim,
+                                                      scores_of(b), next);
+    }
+    mask_block(b, first, last);
+  }
+
+  void mask_block(size_t b, size_t first, size_t last) {
+    float* row = scores_of(b);
+    for (size_t t = first; t < last; ++t) {
+      const uint32_t bits = visible_keys(view(t), unit_.stream->keys, b);
+      for (size_t g = 0; g < shape_.group; ++g, row += kRangeKeys) {
+        for (uint32_t hidden = ~bits; hidden != 0; hidden &= hidden - 1) {
+          row[std::countr_zero(hidden)] = kMinusInfinity;
+        }
+      }
+    }
+  }
+
+  /// Copies the rows of tokens [first, last) to `to`, each turned by its position minus `base`.
+  const float* turn(size_t first, size_t last, int32_t base, float* to) {
+    const size_t row_floats = shape_.group * shape_.head_dim;
+    std::memcpy(to, work_.query + first * row_floats, (last - first) * row_floats * sizeof(float));
+    for (size_t t = first; t < last; ++t) {
+      args_.rope->row(view(t).pos - base, work_.rope_row);
+      args_.rope->rotate_by(work_.rope_row, to + (t - first) * row_floats, shape_.group, shape_.head_dim);
+    }
+    return to;
+  }
+
+  /// The queries as this block's keys need them: turned by the position itself, or by its distance to the
+  /// block's first slot.
+  const float* turn_queries(const KvBlockRef& ref, size_t first, size_t last) {
+    if (ref.encoding != KeyEncoding::kAbsolute) return turn(first, last, ref.base_pos, work_.turned);
+    if (!absolute_ready_) turn(0, unit_.tokens, 0, work_.absolute);
+    absolute_ready_ = true;
+    return work_.absolute + first * shape_.group * shape_.head_dim;
+  }
+
+  const AttentionArgs& args_;
+  const Shape& shape_;
+  const AttentionKernels& kernels_;
+  Workspace work_;
+  Unit unit_{};
+  size_t range_begin_ = 0;  // keys of the range at hand, as far as the unit sees
+  size_t range_end_ = 0;
+  size_t first_block_ = 0;  // of the range
+  size_t pass_first_block_ = 0;
+  bool absolute_ready_ = false;
+  bool path_active_ = false;  // a path of a token tree is at hand: what follows is in use
+  size_t path_first_block_ = 0;
+  KvBlockRef path_blocks_[kBlocksPerRange] = {};
+  QueryView path_view_{};
+  size_t streams_;  // parts that are prefetched at once: 0, 1, 2 or 4
+  Prefetch prefetch_{};
+};
+
+}  // namespace isthmus::attention_unit
