@@ -106,8 +106,8 @@ void print_distance(const EvalArgs& args, const DistanceSummary& d, const Contex
     return;
   }
   fmt::print("rows                {}\n", d.rows);
-  fmt::print("mean KL             {:.6f} ± {:.6f}\n", d.mean_kl, d.mean_kl_se);
-  fmt::print("median, p99, max KL {:.6f}, {:.6f}, {:.6f}\n", d.median_kl, d.p99_kl, d.max_kl);
+  fmt::print("mean KL             {:.3g} ± {:.1g}\n", d.mean_kl, d.mean_kl_se);
+  fmt::print("median, p99, max KL {:.3g}, {:.3g}, {:.3g}\n", d.median_kl, d.p99_kl, d.max_kl);
   fmt::print("same top-1          {:.2f} %\n", 100 * d.same_top1);
   fmt::print("perplexity          {:.4f}, reference {:.4f}, ratio {:.5f} ± {:.5f}\n", d.perplexity,
              d.truth_perplexity, d.perplexity_ratio, d.perplexity_ratio_se);

@@ -30,7 +30,7 @@
 namespace isthmus {
 
 /// Unpacked weights of the panels that a thread works on; sized for the second-level cache.
-inline constexpr size_t kLinearScratchBytes = 768 * 1024;
+inline constexpr size_t kLinearScratchBytes = size_t{768} * 1024;
 
 /// View of a packed matrix of `rows` x `cols`; `data` is 64-byte aligned and outlives the view.
 struct PackedMatrix {
