@@ -34,6 +34,7 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, size_t k, 
   std::vector<TokenLogit> best;
   top_k_logits(logits, k, &best);
   std::vector<TokenLogprob> out;
+  out.reserve(best.size());
   for (const auto& c : best) {
     out.push_back({static_cast<int32_t>(c.id), static_cast<float>(static_cast<double>(c.logit) - log_sum)});
   }
@@ -138,6 +139,7 @@ void Sampler::filter_typical() {
   order.resize(std::max<size_t>(1, keep));
   std::sort(order.begin(), order.end());  // back to most likely first
   std::vector<TokenLogit> kept;
+  kept.reserve(order.size());
   for (const size_t i : order) kept.push_back(list_[i]);
   list_ = std::move(kept);
 }

@@ -42,7 +42,7 @@ Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last
     step.logits = logits_.data();
   }
   logits_valid_ = false;
-  const Status status = model_->transformer().forward(step, *workspace_, model_->pool());
+  Status status = model_->transformer().forward(step, *workspace_, model_->pool());
   if (!status.ok()) {
     kv_.commit(0);
     return status;
@@ -67,7 +67,7 @@ Status Session::try_tree(std::span<const TokenId> tokens, std::span<const int32_
   step.compute = model_->generation_compute();
   step.outputs = outputs;
   step.logits = logits.data();
-  const Status status = model_->transformer().forward(step, *workspace_, model_->pool());
+  Status status = model_->transformer().forward(step, *workspace_, model_->pool());
   if (!status.ok()) {
     kv_.commit(0);
     return status;

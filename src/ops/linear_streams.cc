@@ -84,7 +84,8 @@ Result<StreamPlan> measure_streams(ThreadPool& pool) {
     }
   }
   set_stream_plan(before);
-  best.gb_per_s = static_cast<double>(rows / kPanelRows * bytes_per_panel) / best_seconds * 1e-9;
+  const size_t bytes = rows / kPanelRows * bytes_per_panel;
+  best.gb_per_s = static_cast<double>(bytes) / best_seconds * 1e-9;
   return best;
 }
 
