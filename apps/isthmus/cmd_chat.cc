@@ -43,8 +43,8 @@ constexpr const char* kHelp =
 
 class Chat {
  public:
-  Chat(const ChatOptions& options, LanguageModel& model, Session& session, SamplerParams sampler)
-      : o_(options), model_(model), session_(session), conversation_(model), sampler_(std::move(sampler)) {
+  Chat(const ChatOptions& options, const LanguageModel& model, Session& session, SamplerParams sampler)
+      : o_(options), session_(session), conversation_(model), sampler_(std::move(sampler)) {
     show_figures_ = o_.show_figures;
     restart(o_.system);
   }
@@ -166,7 +166,6 @@ class Chat {
   }
 
   const ChatOptions& o_;
-  LanguageModel& model_;
   Session& session_;
   Conversation conversation_;
   SamplerParams sampler_;
