@@ -31,7 +31,9 @@ TEST(Memory, ResidentFollowsWhatIsTouched) {
   const uint64_t before = resident_bytes();
   std::vector<char> block(64 << 20, 1);
   EXPECT_GE(resident_bytes(), before + (48U << 20));
-  EXPECT_GE(peak_resident_bytes(), resident_bytes());
+  const uint64_t now = resident_bytes();
+  // The kernel adds a thread's latest pages to its counters in batches.
+  EXPECT_GE(peak_resident_bytes() + (1 << 20), now);
   EXPECT_GT(memory_info().total_bytes, memory_info().available_bytes);
 }
 
