@@ -67,6 +67,8 @@ TEST_P(RealModel, StreamingEveryTokenGivesWholeCharacters) {
 }
 
 TEST_P(RealModel, OneMebibyteOfOneCharacterTakesUnderASecond) {
+  // The sanitizers slow this code down some tenfold; linear it must stay there too.
+  const double limit = std::getenv("ISTHMUS_SANITIZED") != nullptr ? 20.0 : 1.0;
   for (const std::string piece : {"a", " ", "\n", "\u00e9", "\U0001F600", "7", ".", "'", "'s", "\u4e2d"}) {
     std::string text;
     while (text.size() < (size_t{1} << 20)) text += piece;
@@ -74,7 +76,7 @@ TEST_P(RealModel, OneMebibyteOfOneCharacterTakesUnderASecond) {
     const auto ids = tokenizer().encode(text, Specials::kAsText, false);
     const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     EXPECT_EQ(tokenizer().decode(ids, false), text);
-    EXPECT_LT(seconds, 1.0) << piece;
+    EXPECT_LT(seconds, limit) << piece;
   }
 }
 
