@@ -1,4 +1,4 @@
-// The five figures of a run, for people and as JSON (the names are the ones of docs/formats/figures.md).
+// The five figures of a run, for people and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>

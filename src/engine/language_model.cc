@@ -7,7 +7,8 @@
 namespace isthmus {
 namespace {
 
-// Measured: resident bytes of tokenizer and parsed metadata per vocabulary entry (docs/memory.md).
+// An estimate of what tokenizer and parsed metadata take per vocabulary entry; not yet fitted to
+// measurements.
 constexpr uint64_t kTextBytesPerToken = 220;
 
 Compute packing_of(Precision precision) {
