@@ -59,11 +59,12 @@ struct Cache {
       for (auto& stream : blocks) {
         kv_write_rows(type, KvPart::kKey, at, 0, kBlockKeys, rows.data(), m.head_dim, m.head_dim);
         kv_write_rows(type, KvPart::kValue, at + part, 0, kBlockKeys, rows.data(), m.head_dim, m.head_dim);
-        stream.push_back({at, at + part, static_cast<int32_t>(b * kBlockKeys), KeyEncoding::kAbsolute});
+        stream.push_back(
+            {at, at + part, static_cast<int32_t>(b * kBlockKeys), KeyEncoding::kAbsolute, type, type});
         at += part + part_v;
       }
     }
-    for (const auto& stream : blocks) streams.push_back({stream, keys, type, type});
+    for (const auto& stream : blocks) streams.push_back({stream, keys, 0});
   }
 
   ModelShape shape;

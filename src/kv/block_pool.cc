@@ -25,7 +25,7 @@ BlockPool::BlockPool(const BlockPoolConfig& config, HugeArena arena, Charge char
       block_bytes_(k_bytes_ + kv_part_bytes(config.v_type, KvPart::kValue, config.head_dim)),
       arena_(std::move(arena)),
       charge_(std::move(charge)),
-      headers_(std::make_unique<Header[]>(config.blocks)) {
+      entries_(std::make_unique<Entry[]>(config.blocks)) {
   free_.reserve(config.blocks);
   for (size_t i = config.blocks; i > 0; --i) free_.push_back(static_cast<BlockId>(i - 1));
 }
@@ -45,15 +45,18 @@ Status BlockPool::allocate(size_t n, std::vector<BlockId>& out) {
   for (size_t i = 0; i < n; ++i) {
     const BlockId id = free_.back();
     free_.pop_back();
-    headers_[id].owners.store(1, std::memory_order_relaxed);
-    headers_[id].sealed = false;
+    entries_[id].owners.store(1, std::memory_order_relaxed);
+    entries_[id].header = {};
+    entries_[id].header.k_type = config_.k_type;
+    entries_[id].header.v_type = config_.v_type;
+    entries_[id].header.key_encoding = config_.key_encoding;
     out.push_back(id);
   }
   return ok_status();
 }
 
 void BlockPool::release(BlockId id) {
-  if (headers_[id].owners.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (entries_[id].owners.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   free_.push_back(id);
 }

@@ -15,6 +15,8 @@
 
 #include "base/ledger.h"
 #include "base/status.h"
+#include "kernels/panel_layout.h"
+#include "ops/attention.h"
 #include "ops/kv_block.h"
 #include "os/mmap.h"
 
@@ -22,11 +24,38 @@ namespace isthmus {
 
 using BlockId = uint32_t;
 
+/// What was done to a block's contents, from nothing to most. Only exact blocks may enter an exact prefix
+/// tree.
+enum class Exactness : uint8_t {
+  kExact,      // as the forward pass wrote them
+  kQuantised,  // stored with fewer bits
+  kComposed,   // computed apart from the text before them
+  kPredicted,  // not computed by this model at all
+};
+
+/// The arithmetic classes that wrote a block's keys: bit 1 << Compute for each.
+using ComputeSet = uint8_t;
+constexpr ComputeSet compute_bit(Compute compute) {
+  return static_cast<ComputeSet>(1U << static_cast<unsigned>(compute));
+}
+
 struct BlockPoolConfig {
-  KvType k_type = KvType::kF16;
+  KvType k_type = KvType::kF16;  // of blocks that are written; other types come by sealing
   KvType v_type = KvType::kF16;
   size_t head_dim = 0;
   size_t blocks = 0;
+  KeyEncoding key_encoding = KeyEncoding::kAbsolute;  // how the forward pass stores keys
+};
+
+/// What a block says of itself. Its place in a text is not its own matter: a KvBlockRef has it.
+struct BlockHeader {
+  KvType k_type = KvType::kF16;
+  KvType v_type = KvType::kF16;
+  KeyEncoding key_encoding = KeyEncoding::kAbsolute;
+  Exactness exactness = Exactness::kExact;
+  ComputeSet computed_by = 0;
+  bool sealed = false;            // complete and immutable: safe to share
+  uint32_t valid = ~uint32_t{0};  // slots that hold a key
 };
 
 class BlockPool {
@@ -43,32 +72,31 @@ class BlockPool {
   /// many are free.
   Status allocate(size_t n, std::vector<BlockId>& out);
   /// One more owner.
-  void retain(BlockId id) { header(id).owners.fetch_add(1, std::memory_order_relaxed); }
+  void retain(BlockId id) { entries_[id].owners.fetch_add(1, std::memory_order_relaxed); }
   /// One owner less; the last one frees the block.
   void release(BlockId id);
-  bool shared(BlockId id) const { return headers_[id].owners.load(std::memory_order_acquire) > 1; }
+  bool shared(BlockId id) const { return entries_[id].owners.load(std::memory_order_acquire) > 1; }
 
-  /// A sealed block is complete and immutable: safe to share. Unsealing is for its single owner.
-  void set_sealed(BlockId id, bool sealed) { header(id).sealed = sealed; }
-  bool sealed(BlockId id) const { return headers_[id].sealed; }
+  const BlockHeader& header(BlockId id) const { return entries_[id].header; }
+  /// For the block's single owner, unsealing too.
+  BlockHeader& header(BlockId id) { return entries_[id].header; }
 
   std::byte* k(BlockId id) { return arena_.data() + id * block_bytes_; }
   std::byte* v(BlockId id) { return k(id) + k_bytes_; }
 
  private:
-  struct Header {
+  struct Entry {
     std::atomic<uint32_t> owners{0};
-    bool sealed = false;
+    BlockHeader header;
   };
   BlockPool(const BlockPoolConfig& config, HugeArena arena, Charge charge);
-  Header& header(BlockId id) { return headers_[id]; }
 
   BlockPoolConfig config_;
   size_t k_bytes_ = 0;
   size_t block_bytes_ = 0;
   HugeArena arena_;
   Charge charge_;
-  std::unique_ptr<Header[]> headers_;
+  std::unique_ptr<Entry[]> entries_;
   mutable std::mutex mutex_;
   std::vector<BlockId> free_;  // a stack: the block freed last is warm and is taken first
 };

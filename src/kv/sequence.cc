@@ -26,8 +26,10 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
 }
 
 KvBlockRef KvSequence::make_ref(BlockId id, size_t index) const {
-  return KvBlockRef{pool_->k(id), pool_->v(id), static_cast<int32_t>(index * kBlockKeys),
-                    KeyEncoding::kAbsolute};
+  const BlockHeader& header = pool_->header(id);
+  return KvBlockRef{pool_->k(id),        pool_->v(id),  static_cast<int32_t>(index * kBlockKeys),
+                    header.key_encoding, header.k_type, header.v_type,
+                    header.valid};
 }
 
 Status KvSequence::grow(size_t n) {
@@ -53,11 +55,13 @@ Status KvSequence::grow(size_t n) {
       if (pool_->shared(tail)) {
         const BlockId copy = fresh[next++];
         std::memcpy(pool_->k(copy), pool_->k(tail), pool_->block_bytes());
+        pool_->header(copy) = pool_->header(tail);
+        pool_->header(copy).sealed = false;
         pool_->release(tail);
         stream.ids.back() = copy;
         stream.refs.back() = make_ref(copy, have - 1);
       } else {
-        pool_->set_sealed(tail, false);
+        pool_->header(tail).sealed = false;
       }
     }
     for (size_t i = have; i < want; ++i) {
@@ -70,6 +74,14 @@ Status KvSequence::grow(size_t n) {
   for (; next < fresh.size(); ++next) pool_->release(fresh[next]);
   pending_ = n;
   return ok_status();
+}
+
+void KvSequence::set_pending_compute(Compute compute) {
+  for (auto& stream : streams_) {
+    for (size_t block = length_ / kBlockKeys; block < stream.ids.size(); ++block) {
+      pool_->header(stream.ids[block]).computed_by |= compute_bit(compute);
+    }
+  }
 }
 
 void KvSequence::write(size_t layer, size_t head, size_t slot, const float* k, const float* v) {
@@ -96,7 +108,7 @@ void KvSequence::write_rows(size_t layer, size_t head, size_t slot, size_t n, co
 
 void KvSequence::seal_full_blocks(size_t from, size_t to) {
   for (size_t block = from / kBlockKeys; block < to / kBlockKeys; ++block) {
-    for (auto& stream : streams_) pool_->set_sealed(stream.ids[block], true);
+    for (auto& stream : streams_) pool_->header(stream.ids[block]).sealed = true;
   }
 }
 
@@ -146,6 +158,43 @@ Status KvSequence::truncate(size_t length) {
   return ok_status();
 }
 
+Status KvSequence::drop_blocks(size_t first, size_t count) {
+  if (key_encoding() == KeyEncoding::kAbsolute) {
+    return failed_precondition("blocks cannot move: their keys are rotated by absolute positions");
+  }
+  if (first > length_ / kBlockKeys || count > length_ / kBlockKeys - first) {
+    return invalid_argument("blocks " + std::to_string(first) + " to " + std::to_string(first + count) +
+                            " are not all full: the sequence has " + std::to_string(length_) + " tokens");
+  }
+  commit(0);
+  for (auto& stream : streams_) {
+    const auto begin = stream.ids.begin() + static_cast<ptrdiff_t>(first);
+    const auto end = begin + static_cast<ptrdiff_t>(count);
+    std::for_each(begin, end, [&](BlockId id) { pool_->release(id); });
+    stream.ids.erase(begin, end);
+    stream.refs.resize(stream.ids.size());
+    for (size_t i = first; i < stream.ids.size(); ++i) stream.refs[i] = make_ref(stream.ids[i], i);
+  }
+  length_ -= count * kBlockKeys;
+  return ok_status();
+}
+
+Exactness KvSequence::exactness() const {
+  Exactness worst = Exactness::kExact;
+  for (const auto& stream : streams_) {
+    for (const BlockId id : stream.ids) worst = std::max(worst, pool_->header(id).exactness);
+  }
+  return worst;
+}
+
+ComputeSet KvSequence::computed_by() const {
+  ComputeSet all = 0;
+  for (const auto& stream : streams_) {
+    for (const BlockId id : stream.ids) all |= pool_->header(id).computed_by;
+  }
+  return all;
+}
+
 void KvSequence::clear() {
   length_ = 0;
   pending_ = 0;
@@ -176,7 +225,7 @@ KvSequence KvSequence::fork() const {
 
 KvStreamRef KvSequence::stream(size_t layer, size_t head) const {
   const Stream& s = streams_[layer * kv_heads_ + head];
-  return KvStreamRef{s.refs, length_ + pending_, pool_->config().k_type, pool_->config().v_type};
+  return KvStreamRef{s.refs, length_ + pending_, 0};
 }
 
 size_t KvSequence::blocks() const {

@@ -37,7 +37,10 @@ class KvSequence {
   /// Makes slots [length, length + n) of every stream writable; drops tokens pending before. All or nothing:
   /// kResourceExhausted leaves the sequence as it was.
   Status grow(size_t n);
-  /// Stores K and V (head_dim floats each, K already rotated) of one token; slot < length + pending.
+  /// Says which arithmetic computes the pending tokens: their blocks remember it.
+  void set_pending_compute(Compute compute);
+  /// Stores K and V (head_dim floats each, K rotated as key_encoding() says) of one token; slot < length +
+  /// pending.
   void write(size_t layer, size_t head, size_t slot, const float* k, const float* v);
   /// The same for `n` tokens in a row; row i of k and v is at offset i * ld.
   void write_rows(size_t layer, size_t head, size_t slot, size_t n, const float* k, const float* v,
@@ -48,6 +51,11 @@ class KvSequence {
   /// others. Their K and V move to the slots that follow the committed ones, which is where their positions
   /// put them.
   Status accept(std::span<const uint32_t> path);
+  /// Takes `count` whole blocks out of every stream, from block `first` on; what follows moves up: its
+  /// positions shrink by 32 * count, as a sliding cache wants it (Xiao et al. 2023, arXiv 2309.17453).
+  /// Pending tokens are forgotten. kFailedPrecondition when keys are stored rotated by their absolute
+  /// positions, kInvalidArgument when the blocks are not all full of committed tokens.
+  Status drop_blocks(size_t first, size_t count);
   /// Forgets committed tokens from `length` on (and all pending ones). kInvalidArgument when it is longer
   /// than now.
   Status truncate(size_t length);
@@ -58,6 +66,12 @@ class KvSequence {
 
   /// What attention reads: committed and pending keys of one stream. Valid until the next change.
   KvStreamRef stream(size_t layer, size_t head) const;
+
+  /// How the forward pass has to rotate the keys that it writes.
+  KeyEncoding key_encoding() const { return pool_->config().key_encoding; }
+  /// The worst of all blocks, and every arithmetic class that wrote one.
+  Exactness exactness() const;
+  ComputeSet computed_by() const;
 
   size_t layers() const { return layers_; }
   size_t kv_heads() const { return kv_heads_; }

@@ -11,8 +11,10 @@ constexpr size_t kLayers = 2;
 constexpr size_t kHeads = 2;
 constexpr size_t kDim = 16;
 
-std::shared_ptr<BlockPool> make_pool(size_t blocks, Ledger& ledger) {
+std::shared_ptr<BlockPool> make_pool(size_t blocks, Ledger& ledger,
+                                     KeyEncoding encoding = KeyEncoding::kAbsolute) {
   BlockPoolConfig config;
+  config.key_encoding = encoding;
   config.k_type = KvType::kF32;
   config.v_type = KvType::kF32;
   config.head_dim = kDim;
@@ -112,6 +114,67 @@ TEST(KvSequence, FullBlocksAreSealedAndWritingInASharedTailCopies) {
   EXPECT_EQ(pool->used_blocks(), 3 * kLayers * kHeads) << "only the tail is copied";
   ASSERT_TRUE(append(kv, {3}).ok());
   EXPECT_EQ(pool->used_blocks(), 3 * kLayers * kHeads) << "the last owner writes in place";
+}
+
+std::vector<uint32_t> count_up(size_t n) {
+  std::vector<uint32_t> out(n);
+  for (size_t i = 0; i < n; ++i) out[i] = static_cast<uint32_t>(i);
+  return out;
+}
+
+TEST(KvSequence, DroppedBlocksMoveTheRestUp) {
+  for (const KeyEncoding encoding : {KeyEncoding::kBlockRelative, KeyEncoding::kUnrotated}) {
+    Ledger ledger;
+    const auto pool = make_pool(64, ledger, encoding);
+    KvSequence kv(pool, kLayers, kHeads);
+    auto tokens = count_up(150);
+    ASSERT_TRUE(append(kv, tokens).ok());
+    const KvSequence before = kv.fork();
+    ASSERT_TRUE(kv.drop_blocks(1, 2).ok());
+    auto kept = tokens;
+    kept.erase(kept.begin() + 32, kept.begin() + 96);
+    expect_content(kv, kept);
+    expect_content(before, tokens);
+    const KvStreamRef stream = kv.stream(1, 1);
+    for (size_t b = 0; b < 3; ++b) {
+      EXPECT_EQ(stream.blocks[b].base_pos, static_cast<int32_t>(32 * b));
+      EXPECT_EQ(stream.blocks[b].encoding, encoding);
+    }
+    ASSERT_TRUE(append(kv, {900, 901}).ok());
+    kept.insert(kept.end(), {900, 901});
+    expect_content(kv, kept);
+    EXPECT_EQ(kv.drop_blocks(2, 1).code(), Code::kInvalidArgument) << "the last block is not full";
+    EXPECT_EQ(kv.drop_blocks(0, SIZE_MAX).code(), Code::kInvalidArgument);
+    ASSERT_TRUE(kv.drop_blocks(0, 0).ok());
+    expect_content(kv, kept);
+  }
+  Ledger ledger;
+  KvSequence fixed(make_pool(64, ledger), kLayers, kHeads);
+  ASSERT_TRUE(append(fixed, count_up(70)).ok());
+  EXPECT_EQ(fixed.drop_blocks(0, 1).code(), Code::kFailedPrecondition);
+  expect_content(fixed, count_up(70));
+}
+
+TEST(KvSequence, BlocksRememberWhatComputedThem) {
+  Ledger ledger;
+  const auto pool = make_pool(64, ledger);
+  KvSequence kv(pool, kLayers, kHeads);
+  const auto append_by = [&](size_t n, Compute compute) {
+    ASSERT_TRUE(kv.grow(n).ok());
+    kv.set_pending_compute(compute);
+    for (size_t i = 0; i < n; ++i) write_token(kv, kv.length() + i, 1);
+    kv.commit(n);
+  };
+  EXPECT_EQ(kv.computed_by(), 0);
+  append_by(40, Compute::kInt8);
+  EXPECT_EQ(kv.computed_by(), compute_bit(Compute::kInt8));
+  KvSequence other = kv.fork();
+  append_by(1, Compute::kInt16);
+  EXPECT_EQ(kv.computed_by(), compute_bit(Compute::kInt8) | compute_bit(Compute::kInt16));
+  EXPECT_EQ(other.computed_by(), compute_bit(Compute::kInt8)) << "the shared tail was copied first";
+  ASSERT_TRUE(kv.truncate(32).ok());
+  EXPECT_EQ(kv.computed_by(), compute_bit(Compute::kInt8));
+  EXPECT_EQ(kv.exactness(), Exactness::kExact);
 }
 
 TEST(KvSequence, AcceptRefusesWhatIsNoPath) {

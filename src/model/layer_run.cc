@@ -95,12 +95,13 @@ void LayerRun::store_tokens(size_t first, size_t last) {
 }
 
 void LayerRun::rotate_and_store() {
-  const size_t rotated_heads = config().n_heads + config().n_kv_heads;  // k heads follow the q heads
+  const size_t last_head = config().n_heads + config().n_kv_heads;  // k heads follow the q heads
+  const size_t first_head = s.key_encoding == KeyEncoding::kAbsolute ? 0 : config().n_heads;
   // Whole blocks per thread where there are enough tokens, so that two threads rarely share a block's cache
   // lines.
   const auto [first, last] =
       worker_.range(s.tokens, s.tokens >= kBlockKeys * worker_.count() ? kBlockKeys : 1);
-  rotate_tokens(first, last, 0, rotated_heads);
+  if (s.key_encoding != KeyEncoding::kUnrotated) rotate_tokens(first, last, first_head, last_head);
   store_tokens(first, last);
   worker_.barrier();
 }
@@ -108,6 +109,7 @@ void LayerRun::rotate_and_store() {
 void LayerRun::attend() {
   const size_t n_seqs = s.sequences.size();
   const std::span<const AttentionSeq> seqs(s.attention.data() + layer_ * n_seqs, n_seqs);
+  const RopeTable* rope = config().is_local(layer_) ? s.rope_local : s.rope;
   const AttentionArgs args{s.qkv,
                            config().qkv_dim(),
                            s.attn,
@@ -118,7 +120,7 @@ void LayerRun::attend() {
                            config().attention_scale,
                            config().attention_softcap,
                            seqs,
-                           nullptr};
+                           s.key_encoding == KeyEncoding::kAbsolute ? nullptr : rope};
   attention(args, s.attention_scratch, worker_);
   worker_.barrier();
 }

@@ -43,12 +43,15 @@ struct StepState {
   std::span<const uint32_t> slots;  // [T]: place in the token's sequence
   std::span<const uint32_t> owner;  // [T]: index of the token's sequence
   std::span<KvSequence* const> sequences;
-  std::vector<QueryView> views_full;    // [T]
-  std::vector<QueryView> views_local;   // [T], for layers with a sliding window
-  std::vector<KvStreamRef> streams;     // [layer][sequence][kv head]
-  std::vector<AttentionSeq> attention;  // [layer][sequence]
-  std::vector<float> rope_rows;         // [T][dims]: cosines and sines of each token's position
-  std::vector<float> rope_rows_local;   // the same for layers with a sliding window
+  KeyEncoding key_encoding = KeyEncoding::kAbsolute;  // of all sequences
+  std::vector<QueryView> views_full;                  // [T]
+  std::vector<QueryView> views_local;                 // [T], for layers with a sliding window
+  std::vector<KvStreamRef> streams;                   // [layer][sequence][kv head]
+  std::vector<AttentionSeq> attention;                // [layer][sequence]
+  /// [T][dims]: cosines and sines of what each token's key is rotated by: its position or, with
+  /// block-relative keys, its place in the block.
+  std::vector<float> rope_rows;
+  std::vector<float> rope_rows_local;  // the same for layers with a sliding window
   const RopeTable* rope = nullptr;
   const RopeTable* rope_local = nullptr;
   std::byte* attention_scratch = nullptr;
@@ -70,7 +73,8 @@ class LayerRun {
   void project_qkv();
   /// RMSNorm of each head of q and k (Qwen3, Gemma 3).
   void norm_heads();
-  /// Rotates q and k by their positions and stores k and v in the cache.
+  /// Rotates q and k by their positions and stores k and v in the cache, in the cache's own encoding of keys
+  /// (queries stay unrotated when attend() is to turn them).
   void rotate_and_store();
   /// Softmax attention of q over the cache, with the layer's window.
   void attend();

@@ -47,8 +47,10 @@ Status StepPlan::prepare(const ForwardStep& step) {
   ws_.tree_bits_.reserve(words);
   for (size_t i = 0; i < step.sequences.size(); ++i)
     ISTHMUS_RETURN_IF_ERROR(add_sequence(step.sequences[i], i));
+  for (KvSequence* sequence : ws_.sequences_) sequence->set_pending_compute(step.compute);
   s.tokens = ws_.tokens_.size();
   s.compute = step.compute;
+  s.key_encoding = step.sequences[0].kv->key_encoding();
   s.slots = ws_.slots_;
   s.owner = ws_.owner_;
   s.sequences = ws_.sequences_;
@@ -66,10 +68,23 @@ Status StepPlan::add_sequence(const ForwardSequence& sequence, size_t index) {
                                std::to_string(sequence.kv->pending()) + " pending tokens, the step brings " +
                                std::to_string(sequence.tokens.size()));
   }
+  ISTHMUS_RETURN_IF_ERROR(check_encoding(sequence, index));
   ws_.sequences_.push_back(sequence.kv);
   const size_t first_token = ws_.tokens_.size();
   ISTHMUS_RETURN_IF_ERROR(place_tokens(sequence, index));
   fill_views(sequence, first_token);
+  return ok_status();
+}
+
+Status StepPlan::check_encoding(const ForwardSequence& sequence, size_t index) const {
+  const KeyEncoding encoding = sequence.kv->key_encoding();
+  if (index > 0 && encoding != ws_.sequences_[0]->key_encoding()) {
+    return invalid_argument("sequence " + std::to_string(index) +
+                            " stores its keys in another encoding than sequence 0");
+  }
+  if (encoding != KeyEncoding::kAbsolute && !sequence.parents.empty()) {
+    return unsupported("a token tree needs keys that are rotated by absolute positions");
+  }
   return ok_status();
 }
 
@@ -137,9 +152,13 @@ void StepPlan::fill_rope_rows() {
   StepState& s = ws_.state_;
   s.rope = &rope_;
   s.rope_local = rope_local_;
+  const bool absolute = s.key_encoding == KeyEncoding::kAbsolute;
   const auto fill = [&](const RopeTable& table, std::vector<float>& rows) {
     rows.resize(s.tokens * table.row_floats());
-    for (size_t t = 0; t < s.tokens; ++t) table.row(ws_.positions_[t], rows.data() + t * table.row_floats());
+    for (size_t t = 0; t < s.tokens; ++t) {
+      const auto place = static_cast<int32_t>(ws_.slots_[t] % kBlockKeys);
+      table.row(absolute ? ws_.positions_[t] : place, rows.data() + t * table.row_floats());
+    }
   };
   fill(rope_, s.rope_rows);
   if (rope_local_ != nullptr) fill(*rope_local_, s.rope_rows_local);

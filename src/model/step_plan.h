@@ -20,6 +20,7 @@ class StepPlan {
  private:
   Status check(const ForwardStep& step) const;
   Status add_sequence(const ForwardSequence& sequence, size_t index);
+  Status check_encoding(const ForwardSequence& sequence, size_t index) const;
   Status place_tokens(const ForwardSequence& sequence, size_t index);
   void fill_views(const ForwardSequence& sequence, size_t first_token);
   void fill_rope_rows();

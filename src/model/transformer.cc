@@ -73,6 +73,7 @@ Result<std::shared_ptr<BlockPool>> Transformer::make_pool(const RunShape& shape,
   config.k_type = shape.k_type;
   config.v_type = shape.v_type;
   config.head_dim = config_.head_dim;
+  config.key_encoding = shape.key_encoding;
   config.blocks = per_stream * config_.layers * config_.n_kv_heads;
   return BlockPool::create(config, ledger);
 }

@@ -59,6 +59,9 @@ struct RunShape {
   size_t max_outputs = 1;  // most logits rows of a step
   KvType k_type = KvType::kF16;
   KvType v_type = KvType::kF16;
+  /// How keys are stored. Blocks of anything but kAbsolute can move (KvSequence::drop_blocks), but take no
+  /// token trees.
+  KeyEncoding key_encoding = KeyEncoding::kAbsolute;
 };
 
 class Workspace;

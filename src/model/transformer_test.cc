@@ -219,6 +219,87 @@ INSTANTIATE_TEST_SUITE_P(Tiny, TreeEquality,
                                             ::testing::Values(Compute::kInt8, Compute::kInt16),
                                             ::testing::Values(37, 64, 254, 255, 256, 511)));
 
+class Encoding : public ::testing::TestWithParam<std::tuple<const char*, KeyEncoding>> {
+ protected:
+  Harness make(KeyEncoding encoding) const {
+    return Harness(std::get<0>(GetParam()), Compute::kInt16, 1024, 2, KvType::kF32, encoding);
+  }
+  KeyEncoding encoding() const { return std::get<1>(GetParam()); }
+};
+
+TEST_P(Encoding, TheWayKeysAreStoredOnlyChangesRounding) {
+  Harness absolute = make(KeyEncoding::kAbsolute);
+  Harness other = make(encoding());
+  const auto tokens = some_tokens(150, 21);
+  const auto expected = absolute.run_fresh(tokens, Compute::kInt16);
+  const auto got = other.run_fresh(tokens, Compute::kInt16);
+  const size_t vocab = other.model->config().vocab;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const std::vector<float> row(expected.begin() + static_cast<ptrdiff_t>(i * vocab),
+                                 expected.begin() + static_cast<ptrdiff_t>((i + 1) * vocab));
+    ASSERT_LT(testing::kl_divergence(row, got.data() + i * vocab), 1e-6) << "token " << i;
+  }
+}
+
+TEST_P(Encoding, AnySplitForkAndTruncationGivesTheSameBits) {
+  Harness h = make(encoding());
+  const auto tokens = some_tokens(100, 22);
+  const auto whole = h.run_fresh(tokens, Compute::kInt16);
+  KvSequence kv = h.model->make_sequence(h.blocks);
+  h.run(kv, {tokens.begin(), tokens.begin() + 45}, Compute::kInt16);
+  KvSequence other = kv.fork();
+  h.run(kv, some_tokens(30, 23), Compute::kInt16);
+  ASSERT_TRUE(kv.truncate(45).ok());
+  for (KvSequence* sequence : {&kv, &other}) {
+    const auto rest = h.run(*sequence, {tokens.begin() + 45, tokens.end()}, Compute::kInt16);
+    EXPECT_EQ(h.last(rest), h.last(whole));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tiny, Encoding,
+    ::testing::Combine(::testing::Values("llama.gguf", "llama-yarn.gguf", "gemma3.gguf", "phi3.gguf"),
+                       ::testing::Values(KeyEncoding::kBlockRelative, KeyEncoding::kUnrotated)));
+
+// In a model of one layer a key depends on its token alone, so what is left after dropping blocks is what a
+// fresh run over the tokens that are left would have stored.
+TEST(Transformer, DroppingBlocksOfAOneLayerModelEqualsAFreshRun) {
+  for (const KeyEncoding encoding : {KeyEncoding::kBlockRelative, KeyEncoding::kUnrotated}) {
+    Harness h("type-q4_k.gguf", Compute::kInt16, 1024, 2, KvType::kF16, encoding);
+    auto tokens = some_tokens(330, 24);
+    KvSequence kv = h.model->make_sequence(h.blocks);
+    h.run(kv, tokens, Compute::kInt16);
+    ASSERT_TRUE(kv.drop_blocks(1, 5).ok());
+    tokens.erase(tokens.begin() + 32, tokens.begin() + 192);
+    const auto more = some_tokens(40, 25);
+    const auto slid = h.run(kv, more, Compute::kInt16);
+    KvSequence fresh = h.model->make_sequence(h.blocks);
+    h.run(fresh, tokens, Compute::kInt16);
+    EXPECT_EQ(h.run(fresh, more, Compute::kInt16), slid);
+  }
+}
+
+TEST(Transformer, RefusesTreesAndMixturesThatAnEncodingCannotServe) {
+  Harness h("llama.gguf", Compute::kInt16, 1024, 2, KvType::kF32, KeyEncoding::kBlockRelative);
+  RunShape shape{64, 512, 512, KvType::kF32, KvType::kF32};
+  auto plain = h.model->make_pool(shape, h.ledger);
+  ASSERT_TRUE(plain.ok());
+  KvSequence relative = h.model->make_sequence(h.blocks);
+  KvSequence absolute = h.model->make_sequence(*plain);
+  const std::vector<TokenId> tokens = {1, 2};
+  const std::vector<int32_t> parents = {-1, -1};
+  ASSERT_TRUE(relative.grow(2).ok());
+  ASSERT_TRUE(absolute.grow(2).ok());
+  ForwardStep step;
+  step.compute = Compute::kInt16;
+  const ForwardSequence tree{&relative, tokens, parents};
+  step.sequences = {&tree, 1};
+  EXPECT_EQ(h.model->forward(step, *h.workspace, *h.pool).code(), Code::kUnsupported);
+  const ForwardSequence both[] = {{&relative, tokens, {}}, {&absolute, tokens, {}}};
+  step.sequences = both;
+  EXPECT_EQ(h.model->forward(step, *h.workspace, *h.pool).code(), Code::kInvalidArgument);
+}
+
 TEST(Transformer, RefusesWhatCannotBeRun) {
   Harness h("llama.gguf", Compute::kInt16);
   KvSequence kv = h.model->make_sequence(h.blocks);

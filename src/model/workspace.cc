@@ -15,7 +15,7 @@ size_t widest_input(const ModelConfig& config) {
 
 /// Scratch of the largest attention call: a chunk of the context, or one token over all of it.
 uint64_t attention_bytes(const ModelConfig& config, const RunShape& shape, size_t threads) {
-  KvStreamRef stream{{}, shape.context + shape.max_tokens, shape.k_type, shape.v_type};
+  const KvStreamRef stream{{}, shape.context + shape.max_tokens, 0};
   const std::vector<KvStreamRef> heads(config.n_kv_heads, stream);
   const QueryView view{0, static_cast<uint32_t>(stream.keys), 0, nullptr, 0};
   const auto need = [&](size_t tokens) {

@@ -26,25 +26,32 @@ enum class KeyEncoding : uint8_t {
   kUnrotated,      // not at all; attention rotates them after reading
 };
 
+/// All that attention knows of a block comes with it, so that blocks of one stream may differ in type and
+/// encoding.
 struct KvBlockRef {
-  const std::byte* k;
-  const std::byte* v;
-  int32_t base_pos;  // position of slot 0; slot j stands at base_pos + j. Unused for kAbsolute.
-  KeyEncoding encoding;
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
+  int32_t base_pos = 0;  // position of slot 0; slot j stands at base_pos + j. Unused for kAbsolute.
+  KeyEncoding encoding = KeyEncoding::kAbsolute;
+  KvType k_type = KvType::kF16;
+  KvType v_type = KvType::kF16;
+  uint32_t valid =
+      ~uint32_t{0};  // bit j: slot j holds a key. Nobody sees the others; their V must be finite.
 };
 
 /// The KV of one layer and one KV head: `keys` keys in blocks of 32, in order; the last block may be part
-/// full.
+/// full. A stream that gave up keys which other streams of the sequence still hold says how many: its key j
+/// counts as key removed + j of the sequence in a QueryView.
 struct KvStreamRef {
   std::span<const KvBlockRef> blocks;  // at least ceil(keys / 32)
-  size_t keys;
-  KvType k_type;
-  KvType v_type;
+  size_t keys = 0;
+  size_t removed = 0;
 };
 
-/// What one query token sees: key j is visible iff first_key <= j < end_key and (j < tree_begin or bit j -
-/// tree_begin of tree_mask is set). Bit b is bit b % 64 of word b / 64. tree_mask null: tree_begin is
-/// ignored. A token that sees no key gets zeros.
+/// What one query token sees: key j of the sequence is visible iff first_key <= j < end_key and (j <
+/// tree_begin or bit j - tree_begin of tree_mask is set), and its block holds it. Bit b is bit b % 64 of word
+/// b / 64. tree_mask null: tree_begin is ignored; else tree_begin >= removed of every stream. A token that
+/// sees no key gets zeros.
 struct QueryView {
   uint32_t first_key;
   uint32_t end_key;

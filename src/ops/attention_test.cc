@@ -45,7 +45,9 @@ struct Geometry {
 /// One sequence's KV: unrotated keys as floats beside the stored blocks.
 class Kv {
  public:
-  Kv(const Geometry& g, size_t keys, uint32_t seed) : g_(g), keys_(keys) {
+  /// `mixed`: block b gets types of its own instead of the geometry's.
+  Kv(const Geometry& g, size_t keys, uint32_t seed, bool mixed = false)
+      : g_(g), keys_(keys), mixed_(mixed), hidden_(keys) {
     rows_k_ = random_floats(g.n_kv_heads * keys * g.head_dim, seed);
     rows_v_ = random_floats(g.n_kv_heads * keys * g.head_dim, seed + 1);
     blocks_.resize(g.n_kv_heads);
@@ -53,7 +55,7 @@ class Kv {
     for (size_t h = 0; h < g.n_kv_heads; ++h) {
       for (size_t b = 0; b < n; ++b) add_block(h);
     }
-    for (size_t h = 0; h < g.n_kv_heads; ++h) streams_.push_back({blocks_[h], keys, g.k_type, g.v_type});
+    for (size_t h = 0; h < g.n_kv_heads; ++h) streams_.push_back({blocks_[h], keys, 0});
   }
 
   /// Stores all keys; `encoding(block)` says how, `rope` may be null when all are to be stored as they are.
@@ -70,13 +72,27 @@ class Kv {
           const size_t pos = block.encoding == KeyEncoding::kAbsolute ? j : slot;
           rope->rotate(static_cast<int32_t>(pos), row.data(), 1, g_.head_dim);
         }
-        kv_write(g_.k_type, KvPart::kKey, const_cast<std::byte*>(block.k), slot, row.data(), g_.head_dim);
-        kv_write(g_.v_type, KvPart::kValue, const_cast<std::byte*>(block.v), slot, value(h, j), g_.head_dim);
+        kv_write(block.k_type, KvPart::kKey, const_cast<std::byte*>(block.k), slot, row.data(), g_.head_dim);
+        kv_write(block.v_type, KvPart::kValue, const_cast<std::byte*>(block.v), slot, value(h, j),
+                 g_.head_dim);
       }
     }
   }
   void store_plain() {
     store([](size_t) { return KeyEncoding::kAbsolute; }, nullptr);
+  }
+
+  /// Takes a key out of all heads' valid sets.
+  void hide(size_t j) {
+    hidden_[j] = true;
+    for (auto& head : blocks_) head[j / kBlockKeys].valid &= ~(1U << (j % kBlockKeys));
+  }
+  bool hidden(size_t j) const { return hidden_[j]; }
+  /// Gives up the first `n` blocks of a head.
+  void remove(size_t head, size_t n) {
+    streams_[head].blocks = streams_[head].blocks.subspan(n);
+    streams_[head].keys -= n * kBlockKeys;
+    streams_[head].removed += n * kBlockKeys;
   }
 
   const float* key(size_t head, size_t j) const { return rows_k_.data() + (head * keys_ + j) * g_.head_dim; }
@@ -89,14 +105,21 @@ class Kv {
 
  private:
   void add_block(size_t head) {
-    memory_.push_back(aligned_bytes(kv_part_bytes(g_.k_type, KvPart::kKey, g_.head_dim)));
-    const std::byte* k = memory_.back().get();
-    memory_.push_back(aligned_bytes(kv_part_bytes(g_.v_type, KvPart::kValue, g_.head_dim)));
-    blocks_[head].push_back({k, memory_.back().get(), 0, KeyEncoding::kAbsolute});
+    const size_t b = blocks_[head].size();
+    KvBlockRef block;
+    block.k_type = mixed_ ? static_cast<KvType>(b % kKvTypes) : g_.k_type;
+    block.v_type = mixed_ ? static_cast<KvType>((b + b / kKvTypes) % kKvTypes) : g_.v_type;
+    memory_.push_back(aligned_bytes(kv_part_bytes(block.k_type, KvPart::kKey, g_.head_dim)));
+    block.k = memory_.back().get();
+    memory_.push_back(aligned_bytes(kv_part_bytes(block.v_type, KvPart::kValue, g_.head_dim)));
+    block.v = memory_.back().get();
+    blocks_[head].push_back(block);
   }
 
   Geometry g_;
   size_t keys_;
+  bool mixed_;
+  std::vector<bool> hidden_;
   std::vector<float> rows_k_, rows_v_;  // [kv head][key][head_dim]
   std::vector<std::vector<KvBlockRef>> blocks_;
   std::vector<KvStreamRef> streams_;
@@ -194,7 +217,7 @@ std::vector<double> oracle(const Batch& batch, const RopeTable* rope = nullptr) 
         std::vector<double> score(kv.keys(), -HUGE_VAL);
         double top = -HUGE_VAL, sum = 0;
         for (size_t j = 0; j < kv.keys(); ++j) {
-          if (!visible(view, kv.keys(), j)) continue;
+          if (!visible(view, kv.keys(), j) || kv.hidden(j)) continue;
           const auto k = turned(kv.key(kv_head, j), static_cast<int32_t>(j));
           double dot = 0;
           for (size_t d = 0; d < g.head_dim; ++d) dot += static_cast<double>(q[d]) * k[d];
@@ -234,7 +257,8 @@ void expect_same(const std::vector<float>& a, const std::vector<float>& b, const
 
 /// A batch with one sequence of `keys` keys whose last `tokens` tokens ask.
 struct Single {
-  Single(const Geometry& g, size_t keys, size_t tokens, uint32_t seed) : kv(g, keys, seed) {
+  Single(const Geometry& g, size_t keys, size_t tokens, uint32_t seed, bool mixed = false)
+      : kv(g, keys, seed, mixed) {
     batch.g = g;
     batch.scale = 1.0f / std::sqrt(static_cast<float>(g.head_dim));
     batch.kvs = {&kv};
@@ -386,7 +410,7 @@ TEST(AttentionTest, NullWindowTreeAndCapAreThePlainPath) {
   for (QueryView& view : window.batch.views[0]) view.first_key = 320;
   const auto kept = run(window.batch);
   for (size_t h = 0; h < 2; ++h) {
-    for (size_t b = 0; b < 10; ++b) window.kv.blocks(h)[b] = {nullptr, nullptr, 0, KeyEncoding::kAbsolute};
+    for (size_t b = 0; b < 10; ++b) window.kv.blocks(h)[b] = {};
   }
   expect_same(run(window.batch), kept, "absent blocks");
 }
@@ -444,6 +468,77 @@ TEST(AttentionTest, ShiftingAllPositionsChangesNothing) {
   for (KvBlockRef& block : s.kv.blocks(0)) block.base_pos += 1234;
   for (QueryView& view : s.batch.views[0]) view.pos += 1234;
   expect_same(run(s.batch), reference, "only distances matter");
+}
+
+void expect_same_everywhere(const Batch& batch, const std::vector<float>& reference, const char* what) {
+  for (const Isa isa : available_isas()) {
+    for (const size_t threads : {1u, 3u})
+      expect_same(run(batch, threads, &attention_kernels_for(isa)), reference, what);
+  }
+}
+
+TEST(AttentionTest, BlocksOfOneStreamMayDifferInType) {
+  for (const size_t tokens : {1u, 30u}) {
+    Single s({6, 2, 64, KvType::kF32, KvType::kF32}, 700, tokens, 31, true);
+    s.kv.store_plain();
+    const auto got = run(s.batch);
+    EXPECT_LE(worst_error(got, oracle(s.batch)), 2e-2);
+    expect_same_everywhere(s.batch, got, "mixed types");
+  }
+}
+
+TEST(AttentionTest, SlotsThatAreNotValidAreSeenByNobody) {
+  for (const size_t tokens : {1u, 30u}) {
+    Single s({6, 2, 64, KvType::kF32, KvType::kF32}, 700, tokens, 32);
+    s.kv.store_plain();
+    for (size_t j = 0; j < 600; ++j) {
+      if (j % 3 == 1 || (j >= 256 && j < 512)) s.kv.hide(j);  // a whole range, too
+    }
+    const auto got = run(s.batch);
+    EXPECT_LE(worst_error(got, oracle(s.batch)), 3e-6);
+    expect_same_everywhere(s.batch, got, "holes");
+  }
+}
+
+TEST(AttentionTest, HiddenSlotsStayHiddenOnAPathOfATree) {
+  Single s({6, 2, 64, KvType::kF32, KvType::kF32}, 300, 6, 33);
+  s.kv.store_plain();
+  for (const size_t j : {3u, 288u, 290u, 293u}) s.kv.hide(j);  // the tree begins inside this last block
+  const std::vector<uint64_t> mask = {0b100101};
+  for (QueryView& view : s.batch.views[0]) {
+    view.end_key = 300;
+    view.tree_mask = mask.data();
+    view.tree_begin = 294;
+  }
+  const auto got = run(s.batch);
+  EXPECT_LE(worst_error(got, oracle(s.batch)), 3e-6);
+  expect_same_everywhere(s.batch, got, "holes and a tree");
+}
+
+TEST(AttentionTest, HeadsMayHoldDifferentPartsOfTheText) {
+  for (const bool tree : {false, true}) {
+    Single s({6, 2, 64, KvType::kF16, KvType::kF16}, 700, 20, 34);
+    s.kv.store_plain();
+    const std::vector<uint64_t> mask = {0xfffffffff};
+    for (QueryView& view : s.batch.views[0]) {
+      view.first_key = 256;
+      if (tree) view.tree_mask = mask.data();
+      view.tree_begin = 680;
+    }
+    const auto windowed = run(s.batch);
+    s.kv.remove(1, 8);  // a whole soft-max range, so that even the order of sums stays
+    expect_same(run(s.batch), windowed, "a head without the keys that the window hides");
+    for (QueryView& view : s.batch.views[0]) view.first_key = 0;
+    const auto apart = run(s.batch);
+    const size_t half = s.batch.row() / 2;
+    for (size_t t = 0; t < 20; ++t) {
+      const float* now = apart.data() + t * s.batch.row();
+      const float* before = windowed.data() + t * s.batch.row();
+      EXPECT_NE(std::memcmp(now, before, half * sizeof(float)), 0) << "head 0 sees all keys again";
+      EXPECT_EQ(std::memcmp(now + half, before + half, half * sizeof(float)), 0) << "head 1 has lost them";
+    }
+    expect_same_everywhere(s.batch, apart, "parts");
+  }
 }
 
 TEST(AttentionTest, NothingToSeeGivesZeros) {

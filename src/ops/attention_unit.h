@@ -96,11 +96,23 @@ struct Unit {
   size_t ranges() const { return end_key == 0 ? 0 : (end_key + kRangeKeys - 1) / kRangeKeys - first_range(); }
 };
 
+/// The view in the stream's own numbering of its keys.
+inline QueryView shifted(QueryView view, const KvStreamRef& stream) {
+  const auto less = [&](uint32_t key) {
+    return key > stream.removed ? static_cast<uint32_t>(key - stream.removed) : 0;
+  };
+  view.first_key = less(view.first_key);
+  view.end_key = less(view.end_key);
+  view.tree_begin = less(view.tree_begin);
+  return view;
+}
+
 inline Unit make_unit(const AttentionSeq& seq, const Shape& shape, size_t tile, size_t kv_head) {
   Unit unit{&seq, &seq.heads[kv_head], kv_head, tile * shape.tile_tokens, 0, 0, 0};
   unit.tokens = std::min(shape.tile_tokens, seq.tokens - unit.first);
   size_t begin = std::numeric_limits<size_t>::max();
-  for (const QueryView& view : seq.views.subspan(unit.first, unit.tokens)) {
+  for (const QueryView& seen : seq.views.subspan(unit.first, unit.tokens)) {
+    const QueryView view = shifted(seen, *unit.stream);
     const size_t end = std::min<size_t>(view.end_key, unit.stream->keys);
     if (view.first_key >= end) continue;
     begin = std::min<size_t>(begin, view.first_key);
@@ -297,22 +309,22 @@ class UnitRunner {
     return path_active_ && b >= path_first_block_ ? path_blocks_[b - path_first_block_]
                                                   : unit_.stream->blocks[b];
   }
-  const QueryView& view(size_t t) const {
-    return path_active_ ? path_view_ : unit_.seq->views[unit_.first + t];
+  QueryView view(size_t t) const {
+    return path_active_ ? path_view_ : shifted(unit_.seq->views[unit_.first + t], *unit_.stream);
   }
 
   /// Whether token t reaches keys of a token tree in the range at hand. Its path is then read as if it stood
   /// alone, so that the result has the bits of the path without the tree; ranges below the tree are shared
   /// with the other tokens.
   bool sees_path(size_t t) const {
-    const QueryView& v = unit_.seq->views[unit_.first + t];
+    const QueryView v = view(t);
     return v.tree_mask != nullptr && args_.rope == nullptr && range_begin_ + kRangeKeys > v.tree_begin &&
            v.first_key <= v.tree_begin;
   }
 
   /// The range at hand for token t alone, over the keys that it sees, moved together.
   void run_path(size_t t, const RowState& out) {
-    const QueryView& v = unit_.seq->views[unit_.first + t];
+    const QueryView v = view(t);
     const size_t range_last = range_begin_ + kRangeKeys;
     size_t path_end =
         v.tree_begin;  // number of keys seen from the first key on, hidden committed ones included
@@ -335,22 +347,25 @@ class UnitRunner {
     streams_ = streams;
   }
 
-  /// Copies K and V of `key` to place `to` of the path.
+  /// Copies K and V of `key` to place `to` of the path, places in ascending order. The keys from the block
+  /// that the tree begins in on are in unsealed blocks, which all have one type.
   void gather(size_t key, size_t to) {
     const KvBlockRef& from = unit_.stream->blocks[key / kBlockKeys];
     const size_t b = to / kBlockKeys - path_first_block_;
-    const size_t k_bytes = kv_part_bytes(unit_.stream->k_type, KvPart::kKey, shape_.head_dim);
-    const size_t v_bytes = kv_part_bytes(unit_.stream->v_type, KvPart::kValue, shape_.head_dim);
+    const size_t k_bytes = kv_part_bytes(from.k_type, KvPart::kKey, shape_.head_dim);
+    const size_t v_bytes = kv_part_bytes(from.v_type, KvPart::kValue, shape_.head_dim);
     std::byte* k = reinterpret_cast<std::byte*>(work_.path_keys) + b * k_bytes;
     std::byte* v = reinterpret_cast<std::byte*>(work_.path_values) + b * v_bytes;
-    const size_t k_size = kv_type_info(unit_.stream->k_type).value_bytes;
+    const size_t k_size = kv_type_info(from.k_type).value_bytes;
     for (size_t d = 0; d < shape_.head_dim; ++d) {
       std::memcpy(k + (d * kBlockKeys + to % kBlockKeys) * k_size,
                   from.k + (d * kBlockKeys + key % kBlockKeys) * k_size, k_size);
     }
     const size_t row = v_bytes / kBlockKeys;
     std::memcpy(v + to % kBlockKeys * row, from.v + key % kBlockKeys * row, row);
-    path_blocks_[b] = KvBlockRef{k, v, 0, KeyEncoding::kAbsolute};
+    const uint32_t earlier = to % kBlockKeys == 0 ? 0 : path_blocks_[b].valid;
+    const uint32_t bit = (from.valid >> (key % kBlockKeys) & 1) << (to % kBlockKeys);
+    path_blocks_[b] = KvBlockRef{k, v, 0, KeyEncoding::kAbsolute, from.k_type, from.v_type, earlier | bit};
   }
   float* rotated_keys(size_t b) const {
     return work_.keys + (b - first_block_) * kBlockKeys * shape_.head_dim;
@@ -362,7 +377,7 @@ class UnitRunner {
     for (size_t b = first; b * kBlockKeys < range_end_; ++b) {
       if (block(b).encoding != KeyEncoding::kUnrotated) continue;
       float* keys = rotated_keys(b);
-      kernels_.expand[index_of(unit_.stream->k_type)](block(b).k, shape_.head_dim * kBlockKeys, keys);
+      kernels_.expand[index_of(block(b).k_type)](block(b).k, shape_.head_dim * kBlockKeys, keys);
       kernels_.rotate_keys(keys, args_.rope->block_cos(), args_.rope->block_sin(), args_.rope->dims(),
                            args_.rope->style() == RopeStyle::kInterleaved);
     }
@@ -395,7 +410,7 @@ class UnitRunner {
     std::memset(acc, 0, rows * shape_.dim * sizeof(float));
     for (size_t b = pass_first_block_; b < last_block; ++b) {
       const Prefetch* next = prefetch_after({KvPart::kValue, pass_first_block_, last_block}, b);
-      kernels_.weighted_sum[index_of(unit_.stream->v_type)](
+      kernels_.weighted_sum[index_of(block(b).v_type)](
           block(b).v, scores_of(b), rows, std::min(kBlockKeys, end - b * kBlockKeys), shape_.dim, acc, next);
     }
   }
@@ -421,7 +436,7 @@ class UnitRunner {
     const bool keys = run.part == KvPart::kKey;
     const size_t slot = (b - run.first) % streams_;
     const size_t group = b - slot + streams_;
-    const KvType type = keys ? unit_.stream->k_type : unit_.stream->v_type;
+    const KvType type = keys ? block(b).k_type : block(b).v_type;
     const size_t share = kv_part_bytes(type, run.part, shape_.head_dim) / streams_;
     for (size_t i = 0; i < 4; ++i) {
       const size_t at = group + i % streams_;
@@ -445,8 +460,8 @@ class UnitRunner {
                                               scores_of(b), nullptr);
     } else {
       const Prefetch* next = prefetch_after({KvPart::kKey, pass_first_block_, last_block}, b);
-      kernels_.scores[index_of(unit_.stream->k_type)](ref.k, q, shape_.head_dim, rows, shape_.head_dim,
-                                                      scores_of(b), next);
+      kernels_.scores[index_of(ref.k_type)](ref.k, q, shape_.head_dim, rows, shape_.head_dim, scores_of(b),
+                                            next);
     }
     mask_block(b, first, last);
   }
@@ -454,7 +469,7 @@ class UnitRunner {
   void mask_block(size_t b, size_t first, size_t last) {
     float* row = scores_of(b);
     for (size_t t = first; t < last; ++t) {
-      const uint32_t bits = visible_keys(view(t), unit_.stream->keys, b);
+      const uint32_t bits = visible_keys(view(t), unit_.stream->keys, b) & block(b).valid;
       for (size_t g = 0; g < shape_.group; ++g, row += kRangeKeys) {
         for (uint32_t hidden = ~bits; hidden != 0; hidden &= hidden - 1) {
           row[std::countr_zero(hidden)] = kMinusInfinity;

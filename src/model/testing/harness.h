@@ -22,7 +22,7 @@ struct Harness {
   std::unique_ptr<Workspace> workspace;
 
   Harness(const std::string& name, Compute packing, size_t context = 1024, size_t threads = 2,
-          KvType kv = KvType::kF32) {
+          KvType kv = KvType::kF32, KeyEncoding encoding = KeyEncoding::kAbsolute) {
     auto file = GgufFile::open(std::string(ISTHMUS_TINY_MODELS) + "/" + name);
     EXPECT_TRUE(file.ok()) << file.status().to_string();
     auto opened = Transformer::open(std::make_shared<const GgufFile>(std::move(*file)), packing, context);
@@ -31,7 +31,7 @@ struct Harness {
     pool = std::make_unique<ThreadPool>(threads);
     const Status loaded = model->load(*pool, ledger);
     EXPECT_TRUE(loaded.ok()) << loaded.to_string();
-    RunShape shape{context, 512, 512, kv, kv};
+    RunShape shape{context, 512, 512, kv, kv, encoding};
     auto work = Workspace::create(*model, shape, threads, ledger);
     EXPECT_TRUE(work.ok()) << work.status().to_string();
     workspace = std::move(*work);
