@@ -9,6 +9,7 @@
 
 #include "apps/isthmus/eval_tasks.h"
 #include "apps/isthmus/humaneval_data.h"
+#include "apps/isthmus/humaneval_run.h"
 #include "apps/isthmus/output.h"
 #include "apps/isthmus/progress.h"
 #include "engine/chat.h"
@@ -52,15 +53,11 @@ Result<Outcome> solve(Session& session, const LanguageModel& model, const HumanE
   Outcome out;
   out.id = problem.id;
   ISTHMUS_ASSIGN_OR_RETURN(out.completion, ask(session, model, problem, args, context, out.tokens));
-  const std::string program = humaneval_program(problem, out.completion);
-  SandboxSpec spec;
-  spec.argv = {"/usr/bin/python3", "-I", "-"};
-  spec.input = program;
   StopPolicy stop;
   stop.token = context.stop;
-  ISTHMUS_ASSIGN_OR_RETURN(const SandboxResult run, run_sandboxed(spec, stop));
-  out.passed = run.end == SandboxEnd::kExited && run.exit_code == 0;
-  out.end = sandbox_end_name(run.end);
+  ISTHMUS_ASSIGN_OR_RETURN(const HumanEvalVerdict verdict, run_humaneval(problem, out.completion, stop));
+  out.passed = verdict.passed;
+  out.end = sandbox_end_name(verdict.end);
   return out;
 }
 
