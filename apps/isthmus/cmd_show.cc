@@ -205,7 +205,7 @@ Command show_command() {
             auto options = std::make_shared<Options>();
             app.add_option("MODEL", options->model, "Name of a model or path of a GGUF file")->required();
             app.add_option("-c,--ctx", options->context,
-                           "Context to plan memory for, in tokens; 0: what 'run' would use")
+                           "Context to plan memory for, in tokens (default: what 'run' would use)")
                 ->type_name("N");
             app.add_flag("--tensors", options->tensors, "List every tensor");
             app.add_flag("--metadata", options->metadata, "List every key of the file");

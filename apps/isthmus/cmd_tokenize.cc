@@ -91,12 +91,17 @@ Status tokenize(const Context& context, const Options& options) {
   if (options.text_given && !options.file.empty()) {
     return invalid_argument("give TEXT or --file, not both");
   }
+  if (options.decode && (options.ids || options.count || options.no_bos)) {
+    return invalid_argument("--decode prints text; --ids, --count and --no-bos are about making tokens");
+  }
+  if (options.ids && options.count) return invalid_argument("give --ids or --count, not both");
   ISTHMUS_ASSIGN_OR_RETURN(const ResolvedModel model, find_model(options.model, options.store));
   ISTHMUS_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(model.path));
   ISTHMUS_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, Tokenizer::from_gguf(file));
   std::string text = options.text;
   if (!options.text_given) {
-    ISTHMUS_ASSIGN_OR_RETURN(text, read_input(options.file.empty() ? "-" : options.file));
+    ISTHMUS_ASSIGN_OR_RETURN(text,
+                             options.file.empty() ? read_typed_input("text") : read_input(options.file));
   }
 
   if (options.decode) {

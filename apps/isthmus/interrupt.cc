@@ -7,8 +7,10 @@ namespace {
 
 // Made before the handlers are installed, so a handler never runs its first-use initialisation.
 CancelSource* g_interrupt = nullptr;
+volatile std::sig_atomic_t g_terminated = 0;
 
 void on_signal(int signal) {
+  if (signal == SIGTERM) g_terminated = 1;
   if (g_interrupt->token().cancelled()) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
@@ -29,5 +31,9 @@ void install_interrupt_handlers() {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
 }
+
+bool wants_to_stop() { return terminated() || interrupt().token().cancelled(); }
+
+bool terminated() { return g_terminated != 0; }
 
 }  // namespace isthmus::cli

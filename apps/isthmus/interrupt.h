@@ -13,4 +13,10 @@ void install_interrupt_handlers();
 /// answer.
 CancelSource& interrupt();
 
+/// Whether the flag is set or SIGTERM came.
+bool wants_to_stop();
+
+/// Whether SIGTERM came: it ends the program, also where Ctrl-C ends an answer alone. Never reset.
+bool terminated();
+
 }  // namespace isthmus::cli

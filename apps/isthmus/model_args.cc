@@ -6,9 +6,10 @@
 #include <cmath>
 #include <random>
 
-#include "apps/isthmus/models.h"
+#include "apps/isthmus/output.h"
 #include "apps/isthmus/progress.h"
 #include "apps/isthmus/pull_flow.h"
+#include "base/suggest.h"
 #include "os/file.h"
 #include "os/terminal.h"
 
@@ -21,14 +22,22 @@ Result<Precision> parse_precision(const std::string& text) {
   if (text == "default") return Precision::kDefault;
   if (text == "fast") return Precision::kFast;
   if (text == "f32") return Precision::kReference;
-  return invalid_argument("--precision is '" + text + "'; known are default, fast and f32");
+  const std::vector<std::string> known = {"default", "fast", "f32"};
+  return invalid_argument("--precision is '" + text + "'; known are default, fast and f32" +
+                          did_you_mean(text, known));
 }
 
 /// A built-in name, or the text of a file.
 Result<std::string> read_template(const std::string& argument) {
-  const auto names = ChatTemplate::builtin_names();
+  const auto builtin = ChatTemplate::builtin_names();
+  const std::vector<std::string> names(builtin.begin(), builtin.end());
   if (argument.empty() || std::find(names.begin(), names.end(), argument) != names.end()) return argument;
-  return real_file_system().read(argument, kMaxTemplateBytes);
+  auto text = real_file_system().read(argument, kMaxTemplateBytes);
+  if (text.status().code() == Code::kNotFound) {
+    return not_found("--template '" + argument + "' is neither a file nor a template of ours" +
+                     did_you_mean(argument, names));
+  }
+  return text;
 }
 
 }  // namespace
@@ -40,16 +49,22 @@ void add_model_args(CLI::App& app, ModelArgs& args, bool chat) {
       ->check(CLI::Range(size_t{1}, size_t{1024}));
   app.add_option("-c,--ctx", args.context, "tokens of context to hold (default: the model's, at most 4096)")
       ->check(CLI::Range(size_t{1}, size_t{1} << 28));
-  app.add_option("--memory", args.memory, "refuse to load when more memory would be needed, as 2GB or 500MB");
-  app.add_option("--kv", args.kv_type, "type of the KV cache: f32, f16 or bf16")->capture_default_str();
+  app.add_option("--memory", args.memory, "refuse to load when more memory would be needed, as 2GB or 500MB")
+      ->type_name("SIZE");
+  app.add_option("--kv", args.kv_type, "type of the KV cache: f32, f16 or bf16")
+      ->type_name("TYPE")
+      ->capture_default_str();
   app.add_option("--precision", args.precision,
                  "arithmetic: default (within 1e-6 of float32), fast (8-bit activations for prompts) or f32 "
                  "(reference, slow)")
+      ->type_name("P")
       ->capture_default_str();
   if (chat) {
     app.add_option("--template", args.chat_template,
-                   "chat template: a file, or chatml, llama3, gemma or phi3");
+                   "chat template: a file, or chatml, llama3, gemma or phi3")
+        ->type_name("TEMPLATE");
   }
+  add_store_flags(app, args.store);
 }
 
 Result<uint64_t> parse_bytes(const std::string& text) {
@@ -66,13 +81,12 @@ Result<uint64_t> parse_bytes(const std::string& text) {
   return invalid_argument("'" + text + "' is not a size; write it as 2GB, 500MB or 1.5GiB");
 }
 
-Result<std::string> model_path(const std::string& model, const Context& context) {
-  const StoreFlags flags;
+Result<std::string> model_path(const std::string& model, const StoreFlags& flags, const Context& context) {
   auto found = find_model(model, flags);
   if (found.ok()) return found->path;
   ISTHMUS_ASSIGN_OR_RETURN(const Catalogue catalogue, load_catalogue());
   if (found.status().code() != Code::kNotFound || catalogue.find(model) == nullptr) return found.status();
-  fmt::print(stderr, "{} is not on this machine yet; fetching it.\n", model);
+  say("{} is not on this machine yet; fetching it.\n", model);
   ISTHMUS_ASSIGN_OR_RETURN(const PullOutcome outcome,
                            pull_showing_progress(model, flags, PullOptions(), context.json, context));
   return outcome.path;
@@ -97,7 +111,7 @@ Result<ModelOptions> model_options(const ModelArgs& args) {
 
 Result<std::shared_ptr<LanguageModel>> load_model(const ModelArgs& args, ModelOptions options,
                                                   const Context& context) {
-  ISTHMUS_ASSIGN_OR_RETURN(const std::string path, model_path(args.model, context));
+  ISTHMUS_ASSIGN_OR_RETURN(const std::string path, model_path(args.model, args.store, context));
   options.stop.token = context.stop;
   ProgressBar bar(context.json || !os::is_terminal(os::Stream::kError));
   options.progress = [&bar](uint64_t done, uint64_t total) { bar.show("loading", done, total); };
@@ -109,25 +123,33 @@ Result<std::shared_ptr<LanguageModel>> load_model(const ModelArgs& args, ModelOp
 void add_sampler_args(CLI::App& app, SamplerArgs& args) {
   SamplerParams& p = args.params;
   app.add_flag("--greedy", args.greedy, "always take the most likely token");
-  app.add_option("--temperature", p.temperature, "0 = greedy")->capture_default_str();
+  app.add_option("--temperature", p.temperature, "spread of the draws; 0 = greedy")->capture_default_str();
   app.add_option("--top-k", p.top_k, "keep the k most likely tokens; 0 = off")->capture_default_str();
   app.add_option("--top-p", p.top_p, "keep the most likely tokens of this mass; 1 = off")
       ->capture_default_str();
   app.add_option("--min-p", p.min_p, "drop tokens below this share of the best one; 0 = off")
       ->capture_default_str();
   app.add_option("--typical", p.typical, "locally typical sampling; 1 = off")->capture_default_str();
-  app.add_option("--repeat-penalty", p.repetition_penalty, "1 = off")->capture_default_str();
-  app.add_option("--presence-penalty", p.presence_penalty, "0 = off")->capture_default_str();
-  app.add_option("--frequency-penalty", p.frequency_penalty, "0 = off")->capture_default_str();
+  app.add_option("--repeat-penalty", p.repetition_penalty, "divide the logits of tokens seen before; 1 = off")
+      ->capture_default_str();
+  app.add_option("--presence-penalty", p.presence_penalty, "subtract from tokens seen before; 0 = off")
+      ->capture_default_str();
+  app.add_option("--frequency-penalty", p.frequency_penalty, "subtract for each time seen before; 0 = off")
+      ->capture_default_str();
   app.add_option("--penalty-window", p.penalty_window, "tokens that penalties look back at; 0 = all")
       ->capture_default_str();
-  app.add_option("--logit-bias", args.logit_bias, "TOKEN=BIAS, repeatable; BIAS may be -inf")
+  app.add_option("--logit-bias", args.logit_bias,
+                 "add BIAS to the logit of a token id, repeatable; may be -inf")
+      ->type_name("TOKEN=BIAS")
       ->allow_extra_args(false);
   app.add_option("--seed", p.seed, "seed of the draws (default: a fresh one)");
 }
 
 Result<SamplerParams> sampler_params(const CLI::App& app, const SamplerArgs& args) {
   SamplerParams p = args.params;
+  if (args.greedy && app.count("--temperature") > 0 && p.temperature != 0) {
+    return invalid_argument("--greedy and --temperature contradict each other");
+  }
   if (args.greedy) p.temperature = 0;
   if (app.count("--seed") == 0) p.seed = std::random_device{}();
   for (const auto& text : args.logit_bias) {

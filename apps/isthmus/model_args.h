@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/isthmus/command.h"
+#include "apps/isthmus/models.h"
 #include "engine/language_model.h"
 #include "engine/sampler.h"
 
@@ -20,13 +21,14 @@ struct ModelArgs {
   std::string kv_type = "f16";
   std::string precision = "default";
   std::string chat_template;  // file or built-in name
+  StoreFlags store;
 };
 
-/// MODEL, --threads, --ctx, --memory, --kv, --precision and, with `chat`, --template.
+/// MODEL, --threads, --ctx, --memory, --kv, --precision, --models-dir and, with `chat`, --template.
 void add_model_args(CLI::App& app, ModelArgs& args, bool chat);
 
 /// The path of MODEL: a file, a pulled model, or a catalogue name, which is pulled now (progress on stderr).
-Result<std::string> model_path(const std::string& model, const Context& context);
+Result<std::string> model_path(const std::string& model, const StoreFlags& store, const Context& context);
 
 /// Checks the flags; the caller may change the result before load_model().
 Result<ModelOptions> model_options(const ModelArgs& args);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "os/terminal.h"
+
 namespace isthmus::cli {
 namespace {
 
@@ -55,9 +57,14 @@ std::string human_count(uint64_t count) {
 std::string printable(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) {
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {  // U+0080 to U+009F: control characters as well
+      out += fmt::format("\\x{:02x}", next);
+      ++i;
+    } else if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) {
       out += fmt::format("\\x{:02x}", byte);
     } else {
       out += c;
@@ -85,6 +92,18 @@ std::string Table::str() const {
     out += line + "\n";
   }
   return out;
+}
+
+void say_text(std::string_view text) {
+  std::fflush(stdout);  // on a terminal, remarks stand behind what was printed before them
+  static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
+  std::fflush(stderr);
+}
+
+bool write_answer(std::string_view text) {
+  static const bool on_terminal = os::is_terminal(os::Stream::kOutput);
+  const std::string shown = on_terminal ? printable(text) : std::string(text);
+  return std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size() && std::fflush(stdout) == 0;
 }
 
 void Table::print(std::FILE* out) const { fmt::print(out, "{}", str()); }

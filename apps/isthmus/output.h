@@ -1,5 +1,8 @@
-// How commands write: JSON documents, tables, sizes. All of it goes to stdout unless a stream is given.
+// How commands write: JSON documents, tables, sizes, answers as they come, remarks. All of it but the remarks
+// goes to stdout unless a stream is given.
 #pragma once
+
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -28,6 +31,18 @@ std::string human_count(uint64_t count);
 /// Text safe for a terminal: control characters other than newline and tab as "\x1b". A model file or a
 /// server must not be able to steer the terminal through a name or a template.
 std::string printable(std::string_view text);
+
+/// A remark on standard error. What cannot be written is dropped: no command fails because nobody listens to
+/// its remarks.
+void say_text(std::string_view text);
+template <typename... Values>
+void say(fmt::format_string<Values...> format, Values&&... values) {
+  say_text(fmt::format(format, std::forward<Values>(values)...));
+}
+
+/// A piece of an answer on standard output, at once; disarmed (printable()) when a terminal shows it, and
+/// byte for byte otherwise. False when it cannot be written, so that nothing more need be generated.
+bool write_answer(std::string_view text);
 
 /// Rows with aligned columns, two blanks apart. The first row is the heading.
 class Table {

@@ -37,6 +37,9 @@ TEST(Table, TakesRaggedRows) {
 TEST(Printable, DisarmsTerminalCommands) {
   EXPECT_EQ(printable("a\x1b[2Jb\r"), "a\\x1b[2Jb\\x0d");
   EXPECT_EQ(printable("line\n\ttab é"), "line\n\ttab é");
+  EXPECT_EQ(printable("\xC2\x9B"
+                      "2J\xC2\xA0\xC2"),
+            "\\x9b2J\xC2\xA0\xC2");
 }
 
 TEST(ErrorJson, CarriesCodeAndMessage) {

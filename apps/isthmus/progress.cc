@@ -66,12 +66,12 @@ void ProgressBar::show(const std::string& label, uint64_t done, uint64_t total) 
   next_ = now + (terminal_ ? Clock::duration(kTerminalStep) : Clock::duration(kPlainStep));
   std::string line = text(label, done, total);
   if (!terminal_) {
-    fmt::print(stderr, "{}\n", line);
+    cli::say("{}\n", line);
     return;
   }
   const size_t width = os::terminal_columns(os::Stream::kError);
   if (line.size() >= width) line.resize(width - 1);
-  fmt::print(stderr, "\r{}\x1b[K", line);
+  cli::say("\r{}\x1b[K", line);
   std::fflush(stderr);
   drawn_ = true;
 }
@@ -84,12 +84,12 @@ void ProgressBar::show_steps(const std::string& label, uint64_t done, uint64_t t
 void ProgressBar::say(const std::string& line) {
   if (quiet_) return;
   finish();
-  fmt::print(stderr, "{}\n", line);
+  cli::say("{}\n", line);
 }
 
 void ProgressBar::finish() {
   if (!drawn_) return;
-  fmt::print(stderr, "\r\x1b[K");
+  cli::say("\r\x1b[K");
   std::fflush(stderr);
   drawn_ = false;
 }

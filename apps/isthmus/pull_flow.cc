@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
-#include <iostream>
 #include <utility>
 
+#include "apps/isthmus/input.h"
 #include "apps/isthmus/output.h"
 #include "apps/isthmus/progress.h"
 #include "apps/isthmus/version.h"
@@ -21,10 +21,10 @@ void show_licence(const Licence& licence, ProgressBar& bar) {
 
 bool ask_on_terminal(const Licence& licence) {
   if (!os::is_terminal(os::Stream::kInput) || !os::is_terminal(os::Stream::kError)) return false;
-  fmt::print(stderr, "Do you accept the {}? [y/N] ", printable(licence.name));
-  std::string answer;
-  std::getline(std::cin, answer);
-  return answer == "y" || answer == "Y" || answer == "yes";
+  say("Do you accept the {}? [y/N] ", printable(licence.name));
+  LineReader reader;
+  const auto answer = reader.next();
+  return answer.ok() && *answer && (**answer == "y" || **answer == "Y" || **answer == "yes");
 }
 
 std::string progress_label(const PullProgress& progress) {

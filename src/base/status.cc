@@ -29,7 +29,9 @@ std::string Status::to_string() const {
 
 Status Status::with_context(std::string_view context) const {
   if (ok()) return *this;
-  return Status(code(), std::string(context) + ": " + message());
+  const std::string prefix = std::string(context) + ": ";
+  // Two layers may both know the file; it is named once.
+  return message().starts_with(prefix) ? *this : Status(code(), prefix + message());
 }
 
 Status invalid_argument(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }

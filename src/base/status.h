@@ -44,7 +44,7 @@ class [[nodiscard]] Status {
   const std::string& message() const;
   /// "not_found: no tensor named 'x'", or "ok".
   std::string to_string() const;
-  /// The same error with "context: " before its message; OK stays OK.
+  /// The same error with "context: " before its message, unless that is there already; OK stays OK.
   Status with_context(std::string_view context) const;
 
  private:

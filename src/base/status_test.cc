@@ -24,6 +24,7 @@ TEST(Status, OkIsEmptyAndErrorsCarryTheirText) {
   const Status s = not_found("no key 'a'").with_context("file x");
   EXPECT_EQ(s.code(), Code::kNotFound);
   EXPECT_EQ(s.to_string(), "not_found: file x: no key 'a'");
+  EXPECT_EQ(s.with_context("file x").message(), s.message());  // named once, however many layers know it
 }
 
 TEST(Result, MacrosPassErrorsUp) {

@@ -320,6 +320,9 @@ Result<ResolvedModel> resolve_model(const ModelStore& store, const Catalogue& ca
   const bool is_path = reference.find('/') != std::string::npos || reference.ends_with(".gguf");
   if (file.ok() && file->is_regular) return ResolvedModel{reference, "", ""};
   if (is_path && !has_source_scheme(reference)) {
+    const std::string shown = "'" + printable(reference, 400) + "'";
+    if (file.ok()) return invalid_argument(shown + " is a folder or device; a model is a .gguf file");
+    if (file.status().code() != Code::kNotFound) return file.status();
     return not_found("no model file '" + printable(reference, 400) + "'");
   }
   ISTHMUS_ASSIGN_OR_RETURN(const std::vector<StoredModel> models, store.list());

@@ -113,18 +113,6 @@ for page in "$scratch"/man/*.1; do
   check "manual page $(basename "$page") has no warnings" test ! -s "$scratch/warnings"
 done
 
-# The options that a command has and its page does not name.
-unnamed_options() {
-  local page=$1 verb=$2 missing=""
-  while read -r flag; do
-    grep -qF -- "$flag" "$repo/docs/commands/$verb.md" || missing="$missing $flag"
-  done < <(sed 's/\\-/-/g' "$page" | grep -oE '^\\fB.*' | grep -oE -- '--[a-z][a-z0-9-]*' | grep -vxE -- '--help|--json')
-  [ -z "$missing" ] || echo "missing:$missing"
-  [ -z "$missing" ]
-}
-for page in "$scratch"/man/isthmus-*.1; do
-  verb=$(basename "$page" .1 | sed 's/^isthmus-//; s/-.*//')
-  check "docs/commands/$verb.md names every option of $(basename "$page" .1)" unnamed_options "$page" "$verb"
-done
+check "pages and help agree" python3 "$here/pages.py" "$program" "$repo/docs/commands"
 
 finish
