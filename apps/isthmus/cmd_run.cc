@@ -182,7 +182,7 @@ Command run_command() {
             app.add_flag("--shift", o->shift, "when the context is full, drop the older half and go on");
             app.add_flag("-q,--quiet", o->quiet, "no figures on standard error");
             app.add_option("--logprobs", o->logprobs,
-                           "report this many alternatives per token (with --json; default: none)");
+                           "report this many alternatives per token, with --json (default: none)");
             app.add_option("--timeout", o->timeout, "stop after this many seconds (default: never)")
                 ->check(CLI::Range(0.001, 1e9));
             add_sampler_args(app, o->sampler);

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/suggest.h"
@@ -53,6 +54,17 @@ std::string known_words(const std::string& argument) {
   return found == kWords.end() ? "" : found->second;
 }
 
+/// Whether a path can stand for an argument, or be the value of a flag.
+bool takes_files(const std::string& argument) {
+  if (argument == "--template") return true;
+  return known_words(argument).empty() && argument != "NAME" && argument != "COMMAND";
+}
+
+bool arguments_take_files(const CommandDoc& doc) {
+  return std::any_of(doc.positionals.begin(), doc.positionals.end(),
+                     [](const OptionDoc& positional) { return takes_files(positional.name); });
+}
+
 /// Shell words that print the models that an argument can name; empty when it names none. A MODEL may still
 /// have to be fetched, a NAME is of one that is here.
 std::string model_lists(const OptionDoc& positional) {
@@ -91,7 +103,8 @@ std::string bash_cases(const CommandDoc& root) {
     const std::string models = argument_models(command);
     out += fmt::format("    '{} '*) flags={} words={}{} ;;\n", command.name,
                        quoted(all_flags(command), false), quoted(argument_words(command, root), false),
-                       models.empty() ? "" : " models=" + quoted(models, false));
+                       (models.empty() ? "" : " models=" + quoted(models, false)) +
+                           (arguments_take_files(command) ? "" : " files=''"));
   }
   return out;
 }
@@ -108,7 +121,8 @@ std::string bash_values(const CommandDoc& root) {
   }
   std::string out;
   for (const auto& [flag, words] : values) {
-    out += fmt::format("    {}) words={} flags='' models='' ;;\n", flag, quoted(words, false));
+    out += fmt::format("    {}) words={} flags='' models='' files={} ;;\n", flag, quoted(words, false),
+                       takes_files(flag) ? "yes" : "''");
   }
   return out;
 }
@@ -118,7 +132,7 @@ std::string bash(const CommandDoc& root) {
 _isthmus() {{
   # Model names hold colons, at which bash parts words: the word is taken from the line itself.
   local line=${{COMP_LINE:0:COMP_POINT}}
-  local cur=${{line##*[[:space:]]}} flags='' words='' models=''
+  local cur=${{line##*[[:space:]]}} flags='' words='' models='' files=yes
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
     mapfile -t COMPREPLY < <(compgen -W {} -- "$cur")
@@ -129,11 +143,12 @@ _isthmus() {{
   case "${{COMP_WORDS[COMP_CWORD-1]}}" in
 {}  esac
   if [ "${{cur#-}}" != "$cur" ]; then
-    words=$flags models=''
+    words=$flags models='' files=''
   fi
   [ -z "$models" ] || words="$words $(eval "$models" | sort -u | tr '\n' ' ')"
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
-  if [ "${{cur#-}}" = "$cur" ]; then
+  if [ -n "$files" ]; then
+    [ "${{#COMPREPLY[@]}}" -gt 0 ] || compopt -o filenames 2>/dev/null
     mapfile -t -O "${{#COMPREPLY[@]}}" COMPREPLY < <(compgen -f -- "$cur")
   fi
   if [ "${{cur%:*}}" != "$cur" ] && [ "${{COMP_WORDBREAKS#*:}}" != "$COMP_WORDBREAKS" ]; then
@@ -141,7 +156,7 @@ _isthmus() {{
     for i in "${{!COMPREPLY[@]}}"; do COMPREPLY[i]=${{COMPREPLY[i]#"$before"}}; done
   fi
 }}
-complete -o filenames -F _isthmus isthmus
+complete -F _isthmus isthmus
 )SH",
                      quoted(verbs(root) + " " + all_flags(root), false), bash_cases(root), bash_values(root));
 }
@@ -158,7 +173,7 @@ std::string zsh_text(const std::string& text) {
 
 std::string zsh_action(const std::string& name) {
   const std::string words = known_words(name);
-  return words.empty() || name == "--template" ? "_files" : "(" + words + ")";
+  return takes_files(name) ? "_files" : "(" + words + ")";
 }
 
 std::string zsh_options(const CommandDoc& doc, const std::string& indent) {
@@ -243,7 +258,7 @@ std::string fish_options(const CommandDoc& doc, const std::string& condition) {
       line += flag.starts_with("--") ? " -l " + flag.substr(2) : " -s " + flag.substr(1);
       if (words.empty()) words = known_words(flag);
     }
-    if (!option.value.empty()) line += " -r";
+    if (!option.value.empty()) line += takes_files(option.flags.back()) ? " -r" : " -x";
     if (!words.empty()) line += " -a " + quoted(words, true);
     out += line + " -d " + quoted(option.text, true) + "\n";
   }
@@ -261,7 +276,8 @@ std::string fish(const CommandDoc& root) {
                          quoted(nested.summary, true));
       out += fish_options(nested, condition + "; and __fish_seen_subcommand_from " + nested.name);
     }
-    const std::string line = "complete -c isthmus -n " + quoted(condition, true);
+    const std::string files = arguments_take_files(command) ? "" : " -f";
+    const std::string line = "complete -c isthmus -n " + quoted(condition, true) + files;
     const std::string words = command.commands.empty() ? argument_words(command, root) : "";
     const std::string models = argument_models(command);
     if (!words.empty()) out += line + " -a " + quoted(words, true) + "\n";

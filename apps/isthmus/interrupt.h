@@ -19,4 +19,8 @@ bool wants_to_stop();
 /// Whether SIGTERM came: it ends the program, also where Ctrl-C ends an answer alone. Never reset.
 bool terminated();
 
+/// Whether the program was stopped (Ctrl-Z) and goes on since the last call; the terminal may be in another
+/// mode.
+bool resumed();
+
 }  // namespace isthmus::cli

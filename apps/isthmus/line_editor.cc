@@ -85,6 +85,7 @@ struct EditorHooks {
       const size_t columns = os::terminal_columns(os::Stream::kOutput);
       if (columns != editor.columns_) el_resize(edit);
       editor.columns_ = columns;
+      if (resumed()) editor.begin_editing(true);
       if (wants_to_stop()) {
         editor.input_status_ = cancelled("stopped by the user");
         return false;
@@ -167,10 +168,18 @@ Result<Typed> LineEditor::plain_line() {
   return Typed{Typed::Kind::kMessage, std::move(**line)};
 }
 
-Result<Typed> LineEditor::edit_line() {
-  // Before the prompt is seen, or the terminal itself echoes what comes at once.
+/// Takes the terminal: before the prompt is seen, or the terminal itself echoes what comes at once. `again`:
+/// after a stop, when the shell has changed its mode and written below the line.
+void LineEditor::begin_editing(bool again) {
+  if (again) el_set(edit_.get(), EL_PREP_TERM, 0);
   el_set(edit_.get(), EL_PREP_TERM, 1);
   if (bracketed_) write_now("\x1b[?2004h");
+  if (again) el_set(edit_.get(), EL_REFRESH);
+}
+
+Result<Typed> LineEditor::edit_line() {
+  static_cast<void>(resumed());
+  begin_editing(false);
   int count = 0;
   input_status_ = ok_status();
   const wchar_t* typed = el_wgets(edit_.get(), &count);

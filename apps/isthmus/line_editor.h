@@ -38,6 +38,7 @@ class LineEditor {
  private:
   friend struct EditorHooks;
   Result<Typed> read_line(const std::string& prompt);
+  void begin_editing(bool again);
   Result<Typed> edit_line();
   Result<Typed> plain_line();
   Result<Typed> quoted_lines();

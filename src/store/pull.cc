@@ -56,9 +56,10 @@ Result<Plan> plan_source(const std::string& reference, const PullOptions& option
   ISTHMUS_ASSIGN_OR_RETURN(
       plan.name, options.name.empty() ? name_from_source(source) : Result<std::string>(options.name));
   if (is_split_file(plan.name + ".gguf")) {
-    return unsupported("'" + reference +
-                       "' is one file of a model that is split over several; use the split files by "
-                       "path, or merge them first");
+    return unsupported(
+        "'" + reference +
+        "' is one file of a model that is split over several, and the store keeps one file per "
+        "model; bring all of its files into one folder and use the path of the first");
   }
   if (const auto* local = std::get_if<LocalFile>(&source.parts.front())) {
     ISTHMUS_ASSIGN_OR_RETURN(const FileInfo info, file_info(local->path));

@@ -73,7 +73,7 @@ def main():
         options = options_of(help_of(program, verb))
         found.extend(problems(verb, options, text))
         if "--json" in help_of(program, verb):
-            if "JSON" not in text:
+            if "JSON" not in text and "--json" not in text:
                 found.append(f"{verb}.md does not say what --json prints")
         elif "--json" in text:
             found.append(f"{verb}.md speaks of --json, which isthmus {verb} does not have")

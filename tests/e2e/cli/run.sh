@@ -90,20 +90,37 @@ code=0
 : >"$scratch/out"
 expect "full output device" 1 "" "cannot write to standard output"
 
-"$program" completion bash >"$scratch/bash"
-check "bash completion parses" bash -n "$scratch/bash"
+# Completion, each script in its own shell. The scripts ask the program that is in PATH for the models.
+PATH=$(dirname "$program"):$PATH
+"$program" pull "$models/smollm2.gguf" --name own:name --quiet >/dev/null
+for shell in bash zsh fish; do "$program" completion $shell >"$scratch/$shell"; done
 cat >"$scratch/ask.bash" <<'SCRIPT'
 source "$1"
 shift
-COMP_WORDS=("$@")
-COMP_CWORD=$(($# - 1))
+COMP_LINE=$* COMP_POINT=${#COMP_LINE}
+read -ra COMP_WORDS <<<"${COMP_LINE//:/ : }"
+[ "${COMP_LINE% }" = "$COMP_LINE" ] || COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 _isthmus
 printf '%s\n' "${COMPREPLY[@]}"
 SCRIPT
-check "bash completes a verb" grep -qx tokenize <(bash "$scratch/ask.bash" "$scratch/bash" isthmus tok)
-check "bash completes a flag" grep -qx -- --special <(bash "$scratch/ask.bash" "$scratch/bash" isthmus tokenize --sp)
-"$program" completion zsh >"$scratch/zsh"
+check "bash completion parses" bash -n "$scratch/bash"
 check "zsh completion parses" zsh -n "$scratch/zsh"
+# completes WORD LINE: bash offers WORD for LINE.
+completes() { bash "$scratch/ask.bash" "$scratch/bash" "$2" | grep -qxF -- "$1"; }
+check "bash completes a verb" completes tokenize "isthmus tok"
+check "bash completes a flag" completes --special "isthmus tokenize --sp"
+check "bash completes a model that is here" completes own:name "isthmus run ow"
+check "bash completes a model of the catalogue, behind its colon" completes 135m "isthmus chat smollm2:"
+check "bash completes the value of a flag" completes bf16 "isthmus run x --kv b"
+check "bash completes a task" completes humaneval "isthmus eval hum"
+check "bash completes a command of help" completes quantize "isthmus help qu"
+# shellcheck disable=SC2016
+fish_completes() { fish -N -c 'source $argv[1]; complete -C $argv[2]' "$scratch/fish" "$2" | cut -f 1 | grep -qxF -- "$1"; }
+check "fish completes a flag" fish_completes --special "isthmus tokenize --sp"
+check "fish completes a model" fish_completes smollm2:135m "isthmus pull smo"
+check "fish completes the value of a flag" fish_completes bf16 "isthmus run --kv b"
+run_program rm own:name
 run_program completion csh
 expect "unknown shell" 2 "" "bash, zsh or fish"
 

@@ -54,8 +54,23 @@ expect "bytes that are no text are a prompt" 0
 run_program run "$model" "$(printf 'word %.0s' {1..400})" -c 128
 expect "longer than the context" 5 "" "4[0-9]{2} tokens, the context holds 128; --ctx N gives more \(this model: up to 8192\)"
 check "no answer then" empty "$scratch/out"
-run_quick "Write a very long story." -c 64
+run_program run "$model" "Write a very long story." --greedy -c 64
 expect "a context that fills up" 0 "." "^\[context; "
+
+# ---- a model of several files ----
+python3 "$here/split_gguf.py" "$model" "$scratch/parts" 3
+for part in 1 3; do
+  run_program run "$scratch/parts-0000$part-of-00003.gguf" "What is the capital of France?" --greedy -c 256
+  expect "any part stands for the whole ($part)" 0 "Paris"
+done
+run_program show "$scratch/parts-00001-of-00003.gguf"
+expect "parts are counted" 0 "98\.4 MB, 3 parts"
+run_program pull "$scratch/parts-00001-of-00003.gguf"
+expect "the store takes none" 6 "" "bring all of its files into one folder"
+rm "$scratch/parts-00002-of-00003.gguf"
+run_program run "$scratch/parts-00001-of-00003.gguf" hi
+expect "a part that is missing" 3 "" "parts-00002-of-00003\.gguf"
+rm "$scratch"/parts-*
 
 # ---- numbers ----
 for wrong in -1 1.5 0x10 1e3 99999999999999999999 "" many; do
@@ -169,7 +184,7 @@ stop() {
   expect "$name and SIG$signal" 130
 }
 stop run INT run "$model" "Write a very long story." --ignore-eos
-check "what was said is there" [ "$(wc -c <"$scratch/out")" -gt 20 ]
+check "what was said is there" test -s "$scratch/out"
 stop "run --json" TERM run "$model" "Write a very long story." --ignore-eos --json
 stop "eval ppl" INT eval ppl "$models/qwen05.gguf" "$scratch/text" --mode token
 stop bench INT bench "$models/qwen05.gguf" -p 4096 -n 0 -r 9
