@@ -45,8 +45,10 @@ std::string number_problem(const std::string& text, bool whole) {
   return good ? "" : fmt::format("'{}' is not a number", text);
 }
 
-void check_numbers(CLI::App& app) {
+/// Numbers that are none are refused, and so are switches with a value ("--greedy=5").
+void be_strict(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 0) option->disable_flag_override();
     const std::string type = option->get_type_name();
     const bool whole = type.starts_with("UINT");
     if (!whole && !type.starts_with("FLOAT")) continue;
@@ -95,11 +97,11 @@ class CommandLine {
     for (const std::string& alias : command.aliases) app->alias(alias);
     app->footer(command.description);
     actions_[app] = command.setup(*app);
-    check_numbers(*app);
     const auto nested = app->get_subcommands(nullptr);
     if (!nested.empty()) app->require_subcommand(1);
     for (CLI::App* child : nested) child->fallthrough();
     if (command.json) app->add_flag("--json", json_, "Print one JSON document instead of text");
+    be_strict(*app);
   }
 
   CLI::App root_;
@@ -130,17 +132,38 @@ std::vector<std::string> flag_names(const CLI::App& app) {
 
 /// What to say about a word that the parser had no use for.
 std::string explain_unexpected(const CLI::App& command, const std::vector<std::string>& words) {
-  const auto flag = std::find_if(words.begin(), words.end(),
+  const auto mark = std::find(words.begin(), words.end(), "--");  // behind it nothing is a flag
+  const auto flag = std::find_if(words.begin(), mark,
                                  [](const std::string& word) { return word.size() > 1 && word[0] == '-'; });
-  if (flag != words.end()) {
+  if (flag != mark) {
     const std::string name = flag->substr(0, flag->find('='));
-    return fmt::format("unknown option '{}'{}", name, did_you_mean(name, flag_names(command)));
+    const std::vector<std::string> known = flag_names(command);
+    if (std::find(known.begin(), known.end(), name) != known.end()) {
+      return fmt::format("the option '{}' stands behind the command", name);
+    }
+    return fmt::format("unknown option '{}'{}", name, did_you_mean(name, known));
   }
   const std::vector<std::string> verbs = verb_names(command);
   if (!verbs.empty()) {
     return fmt::format("unknown command '{}'{}", words.front(), did_you_mean(words.front(), verbs));
   }
-  return fmt::format("unexpected argument '{}'", words.front());
+  const auto word = mark == words.begin() && words.size() > 1 ? mark + 1 : words.begin();
+  return fmt::format("unexpected argument '{}'", *word);
+}
+
+/// The parser's sentences about options with a missing value, or given twice, in our words.
+std::string explain_mismatch(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  if (const size_t end = text.find(" was given a disallowed flag override"); end != std::string::npos) {
+    return fmt::format("--{} takes no value", text.substr(0, end));
+  }
+  const size_t colon = text.find(": ");
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr || colon == std::string::npos)
+    return text;
+  const std::string name = text.substr(0, colon);
+  if (text.find("At Most 1") != std::string::npos) return fmt::format("{} is given more than once", name);
+  if (text.find("required") != std::string::npos) return fmt::format("{} needs a value", name);
+  return text;
 }
 
 std::string full_name(const CLI::App& app) { return describe(app).name; }
@@ -166,7 +189,8 @@ int report_parse(CommandLine& line, const CLI::ParseError& error, bool json) {
     return 0;
   }
   const std::vector<std::string> unexpected = line.root().remaining(true);
-  const std::string what = unexpected.empty() ? error.what() : explain_unexpected(command, unexpected);
+  const std::string what =
+      unexpected.empty() ? explain_mismatch(error) : explain_unexpected(command, unexpected);
   const std::string name = full_name(command);
   return report(invalid_argument(what), name, json, fmt::format("See '{} --help'.", name));
 }

@@ -115,6 +115,23 @@ TEST(Cli, TakesNumbersAsTheyStandOrNotAtAll) {
   EXPECT_EQ(outcome.code, 3) << outcome.err;
 }
 
+TEST(Cli, ExplainsOptionsThatStandWrong) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::string message;
+  } cases[] = {
+      {{"run", "m.gguf", "hi", "-n"}, "isthmus run: --max-tokens needs a value\n"},
+      {{"run", "m.gguf", "hi", "-c", "5", "-c", "6"}, "isthmus run: --ctx is given more than once\n"},
+      {{"--json", "list"}, "isthmus list: the option '--json' stands behind the command\n"},
+      {{"run", "m.gguf", "hi", "--greedy=5"}, "isthmus run: --greedy takes no value\n"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Outcome outcome = run_with(arguments);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_TRUE(outcome.err.starts_with(message)) << outcome.err;
+  }
+}
+
 TEST(ExitCodes, AreThoseOfTheirPage) {
   std::ifstream file(ISTHMUS_SOURCE_DIR "/docs/commands/exit-codes.md");
   ASSERT_TRUE(file.good());
