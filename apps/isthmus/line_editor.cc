@@ -18,6 +18,7 @@ namespace {
 constexpr const char* kQuotes = "\"\"\"";
 constexpr const char* kMore = "… ";
 constexpr int kHistoryLines = 1000;
+constexpr wchar_t kControlD = L'\x04';
 constexpr std::wstring_view kPasteEnd = L"\x1b[201~";
 
 struct KeyBinding {
@@ -109,6 +110,7 @@ struct EditorHooks {
     std::mbstate_t state{};
     const size_t used = std::mbrtowc(out, bytes.data(), length, &state);
     if (used > length) *out = L'\xFFFD';
+    if (bytes[0] == '\0') *out = kControlD;  // what a terminal hands over for one that was typed ahead
     return 1;
   }
 
