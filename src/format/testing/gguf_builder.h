@@ -27,6 +27,9 @@ class GgufBuilder {
     size_t bytes = 0;  // 4 or 8
   };
 
+  /// Room from the start: g++ 12 warns of an overflow where the first insertion allocates.
+  GgufBuilder() { bytes_.reserve(4096); }
+
   GgufBuilder& preamble(uint64_t tensors, uint64_t keys, uint32_t version = 3) {
     text("GGUF");
     field("version", version);
