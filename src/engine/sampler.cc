@@ -200,11 +200,9 @@ Result<Sampled> Sampler::sample(std::span<const float> logits, std::span<const i
     choose_candidates(used);
     out = draw();
   }
-  if (params_.logprobs > 0) {
-    const double log_sum = log_sum_exp(logits);
-    out.logprob = static_cast<float>(static_cast<double>(logits[static_cast<size_t>(out.token)]) - log_sum);
-    out.top = top_logprobs(logits, params_.logprobs, log_sum);
-  }
+  const double log_sum = log_sum_exp(logits);
+  out.logprob = static_cast<float>(static_cast<double>(logits[static_cast<size_t>(out.token)]) - log_sum);
+  if (params_.logprobs > 0) out.top = top_logprobs(logits, params_.logprobs, log_sum);
   return out;
 }
 

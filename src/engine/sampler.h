@@ -49,7 +49,7 @@ struct TokenLogprob {
 
 struct Sampled {
   int32_t token = 0;
-  float logprob = 0;                    // under the model's own distribution (before step 1)
+  float logprob = 0;                    // under the model's own distribution (before step 1); always there
   float final_logprob = 0;              // under the distribution that the draw used; 0 when greedy
   std::vector<TokenLogprob> top;        // the model's `logprobs` most likely tokens
   std::vector<TokenLogprob> top_final;  // the same after the filters

@@ -148,6 +148,23 @@ TEST(Sampler, LogprobsBeforeAndAfterTheFilters) {
   EXPECT_NEAR(s.top_final[0].logprob, std::log(5.0 / 7), 1e-6);
 }
 
+TEST(Sampler, TheModelsLogprobIsThereWhateverIsReportedAndFiltered) {
+  const std::vector<float> logits = {0, std::log(2.0F), std::log(5.0F)};  // 1/8, 2/8, 5/8
+  SamplerParams greedy = plain();
+  greedy.temperature = 0;
+  EXPECT_NEAR(one(greedy, logits).logprob, std::log(5.0 / 8), 1e-6);
+  EXPECT_EQ(one(greedy, logits).final_logprob, 0.0F);
+  SamplerParams forced = plain();  // the bias changes the draw, not what the model said
+  forced.logit_bias = {{0, 100.0F}};
+  forced.top_k = 1;
+  const Sampled s = one(forced, logits);
+  EXPECT_EQ(s.token, 0);
+  EXPECT_NEAR(s.logprob, std::log(1.0 / 8), 1e-6);
+  EXPECT_TRUE(s.top.empty());
+  forced.logprobs = 2;
+  EXPECT_EQ(one(forced, logits).logprob, s.logprob);
+}
+
 TEST(Sampler, NothingFiniteIsAnErrorAndNanIsPassedOver) {
   Sampler sampler(plain());
   const float inf = std::numeric_limits<float>::infinity();
