@@ -17,7 +17,7 @@ import random
 import struct
 import sys
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ALIGNMENT = 32
@@ -262,8 +262,28 @@ def add_feed_forward(make: TensorMaker, shape: Shape, prefix: str) -> None:
         make.vector(prefix + "post_ffw_norm.weight", shape.width, 1.0, 0.3)
 
 
-def make_model(name: str, shape: Shape) -> bytes:
+def llama3_divisors(shape: Shape) -> list[float]:
+    """What "llama3" scaling divides each frequency by, from Llama 3.1's configuration: wavelengths beyond
+    context / low_freq_factor by `factor`, those within context / high_freq_factor by 1, a ramp between."""
+    value = {key: shape.extra[f"rope.scaling.{key}"] for key in
+             ("factor", "low_freq_factor", "high_freq_factor", "original_context_length")}
+    out = []
+    for i in range(shape.head_dim // 2):
+        wavelength = 2 * math.pi * shape.rope_base ** (2 * i / shape.head_dim)
+        turns = value["original_context_length"] / wavelength
+        ramp = (turns - value["low_freq_factor"]) / (value["high_freq_factor"] - value["low_freq_factor"])
+        keep = min(1.0, max(0.0, ramp))
+        out.append(1 / ((1 - keep) / value["factor"] + keep))
+    return out
+
+
+def make_model(name: str, shape: Shape, divisors_as_tensor: bool = False) -> bytes:
+    """With `divisors_as_tensor`, a twin of a "llama3" model: rope_freqs.weight in place of the metadata."""
     make = TensorMaker(f"isthmus tiny {name}", shape.kind)
+    if divisors_as_tensor:
+        divisors = llama3_divisors(shape)
+        make.tensors.append(("rope_freqs.weight", (len(divisors),), "F32", struct.pack(f"<{len(divisors)}f", *divisors)))
+        shape = replace(shape, extra={})
     make.matrix("token_embd", shape.width, VOCAB, shape.tied_gain if shape.tied else math.sqrt(shape.width))
     for tensor in shape.factors:
         make.vector(tensor, shape.head_dim // 2, 3.0 if "long" in tensor else 1.5, 0.5)
@@ -284,6 +304,9 @@ ARCHITECTURES = {
     "llama-linear": Shape(extra={"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
     "llama-yarn": Shape(extra={"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
                                "rope.scaling.original_context_length": 128}),
+    "llama-llama3": Shape(extra={"rope.scaling.type": "llama3", "rope.scaling.factor": 8.0,
+                                 "rope.scaling.low_freq_factor": 1.0, "rope.scaling.high_freq_factor": 4.0,
+                                 "rope.scaling.original_context_length": 128}),
     "llama-rope-factors": Shape(factors=("rope_freqs.weight",), rope_base=500000.0),
     "qwen2": Shape(arch="qwen2", qkv_bias=True, heads=3, kv_heads=1, rope_base=1e6),
     "qwen3": Shape(arch="qwen3", qk_norm=True, tied=True, head_dim=48, rope_base=1e6),

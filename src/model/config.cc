@@ -77,8 +77,32 @@ Result<RopeScaling> scaling_of(const ModelConfig& config, std::string_view text)
   if (text == "none" || text == "longrope") return RopeScaling::kNone;
   if (text == "linear") return RopeScaling::kLinear;
   if (text == "yarn") return RopeScaling::kYarn;
+  if (text == "llama3") return RopeScaling::kLlama3;
   return unsupported(key_of(config, "rope.scaling.type") + " is '" + std::string(text) +
-                     "'; known are none, linear, yarn, longrope");
+                     "'; known are none, linear, yarn, longrope, llama3");
+}
+
+/// The keys of "llama3": all are needed, since no default would be more than a guess about the model.
+Status read_llama3_scaling(const GgufFile& file, ModelConfig& config) {
+  RopeParams& rope = config.rope;
+  // Converters that write the divisors as a tensor have put this very scaling into it.
+  if (file.find("rope_freqs.weight") != nullptr) {
+    rope.scaling = RopeScaling::kNone;
+    return ok_status();
+  }
+  const std::string prefix = key_of(config, "rope.scaling.");
+  ISTHMUS_ASSIGN_OR_RETURN(rope.factor, file.get_float(prefix + "factor"));
+  ISTHMUS_ASSIGN_OR_RETURN(rope.low_freq_factor, file.get_float(prefix + "low_freq_factor"));
+  ISTHMUS_ASSIGN_OR_RETURN(rope.high_freq_factor, file.get_float(prefix + "high_freq_factor"));
+  ISTHMUS_RETURN_IF_ERROR(
+      read_size(file, prefix + "original_context_length", kMaxContext, rope.original_context));
+  if (!(rope.factor >= 1)) return corrupt(prefix + "factor is " + std::to_string(rope.factor) + ", below 1");
+  if (!(rope.low_freq_factor > 0 && rope.high_freq_factor > rope.low_freq_factor)) {
+    return corrupt(prefix + "low_freq_factor " + std::to_string(rope.low_freq_factor) +
+                   " and high_freq_factor " + std::to_string(rope.high_freq_factor) +
+                   " must be positive and ascending");
+  }
+  return ok_status();
 }
 
 }  // namespace
@@ -135,6 +159,7 @@ Status read_rope_config(const GgufFile& file, RopeStyle style, ModelConfig& conf
   ISTHMUS_RETURN_IF_ERROR(read_size_or(file, key_of(config, "rope.scaling.original_context_length"),
                                        kMaxContext, config.context, original));
   rope.original_context = original;
+  if (rope.scaling == RopeScaling::kLlama3) ISTHMUS_RETURN_IF_ERROR(read_llama3_scaling(file, config));
   ISTHMUS_ASSIGN_OR_RETURN(rope.attention_factor,
                            file.get_float_or(key_of(config, "rope.scaling.attn_factor"), 1.0));
   ISTHMUS_ASSIGN_OR_RETURN(rope.yarn_ext_factor,

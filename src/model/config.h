@@ -49,7 +49,7 @@ struct ModelConfig {
 /// limits. The key is named in every error.
 Status read_common_config(const GgufFile& file, ModelConfig& config);
 
-/// Reads RoPE dimensions, base and scaling (none, linear, yarn, longrope) and the factor tensors
+/// Reads RoPE dimensions, base and scaling (none, linear, yarn, longrope, llama3) and the factor tensors
 /// rope_freqs.weight, rope_factors_long.weight and rope_factors_short.weight into config.rope and
 /// config.rope_factors*.
 Status read_rope_config(const GgufFile& file, RopeStyle style, ModelConfig& config);

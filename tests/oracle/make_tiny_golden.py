@@ -54,7 +54,12 @@ def log_softmax(rows: np.ndarray) -> np.ndarray:
 
 def golden_of(oracle: Path, name: str, folder: Path) -> dict:
     tiny.write_models(folder, [name])
-    model, expanded = folder / f"{name}.gguf", folder / f"{name}.expanded.gguf"
+    original, expanded = folder / f"{name}.gguf", folder / f"{name}.expanded.gguf"
+    model, shape = original, tiny.MODELS[name]
+    if shape.extra.get("rope.scaling.type") == "llama3":
+        # llama.cpp knows this scaling only as a tensor of divisors: the reference runs a twin that has it.
+        model = folder / f"{name}.twin.gguf"
+        model.write_bytes(tiny.make_model(name, shape, divisors_as_tensor=True))
     subprocess.run([oracle / "bin/llama-quantize", "--allow-requantize", model, expanded, "F32"], check=True,
                    capture_output=True)
     rng, sequences, distances = random.Random(f"sequences of {name}"), [], []
@@ -66,7 +71,7 @@ def golden_of(oracle: Path, name: str, folder: Path) -> dict:
         distances += (np.exp(p) * (p - q)).sum(axis=1).tolist()
         sequences.append({"tokens": tokens, "positions": list(positions), "context": context,
                           "logits": [[float(f"{v:.9g}") for v in row] for row in truth]})
-    return {"model": model.name, "sha256": hashlib.sha256(model.read_bytes()).hexdigest(),
+    return {"model": original.name, "sha256": hashlib.sha256(original.read_bytes()).hexdigest(),
             "peer": {"mean_kl": float(np.mean(distances)), "max_kl": float(np.max(distances))},
             "sequences": sequences}
 
