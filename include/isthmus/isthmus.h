@@ -296,7 +296,7 @@ typedef struct isthmus_logprob {
 /* A drawn token. Only the library makes these, so that fields can be added at the end. */
 typedef struct isthmus_sampled {
   isthmus_token token;
-  float logprob;              /* under the model's own distribution */
+  float logprob;              /* under the model's own distribution; there whatever params.logprobs is */
   float final_logprob;        /* under the distribution that the draw used; 0 when greedy */
   const isthmus_logprob* top; /* the model's most likely tokens, as many as params.logprobs */
   size_t top_count;
@@ -346,7 +346,7 @@ ISTHMUS_API isthmus_code isthmus_session_append(isthmus_session* session, const 
                                                 size_t count, isthmus_purpose purpose,
                                                 const isthmus_limits* limits, isthmus_error** error);
 /* Logits after the newest token, [vocab], borrowed until the session changes. ISTHMUS_FAILED_PRECONDITION
- * when the newest step did not end at it: nothing read yet, truncated, or a tree accepted. */
+ * when the newest step did not end at it: nothing read yet, truncated, or tokens of a tree accepted. */
 ISTHMUS_API isthmus_code isthmus_session_logits(const isthmus_session* session, const float** logits,
                                                 size_t* count, isthmus_error** error);
 /* Forgets the tokens from length on. */
@@ -361,7 +361,8 @@ ISTHMUS_API isthmus_code isthmus_session_fork(const isthmus_session* session, is
 ISTHMUS_API isthmus_code isthmus_session_try_tree(isthmus_session* session, const isthmus_token* tokens,
                                                   const int32_t* parents, size_t count, const float** logits,
                                                   isthmus_error** error);
-/* Keeps a path of the tree tried last: indices into it, from a child of the text downward. */
+/* Keeps a path of the tree tried last: indices into it, from a child of the text downward; none keeps nothing
+ * and leaves the logits. ISTHMUS_FAILED_PRECONDITION when no tree was tried since the text last changed. */
 ISTHMUS_API isthmus_code isthmus_session_accept(isthmus_session* session, const uint32_t* path, size_t count,
                                                 isthmus_error** error);
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "engine/chat.h"
@@ -111,6 +112,63 @@ TEST(Generate, AFullContextStopsOrShifts) {
   ASSERT_TRUE(shifted.ok()) << shifted.status().to_string();
   EXPECT_EQ(shifted->tokens.size(), 200U);
   EXPECT_GE(shifted->figures.context_shifts, 4U);
+}
+
+/// What a run's session held, and its logits, when each token was sampled.
+struct Moment {
+  std::vector<TokenId> held;
+  std::vector<float> logits;
+};
+
+TEST(Generate, AfterAShiftTheTextIsThatOfAFreshRunOverTheKeptTokens) {
+  constexpr size_t kContext = 64;
+  constexpr size_t kKeep = 2;
+  ModelOptions options;
+  options.context = kContext;
+  options.sequences = 2;
+  const auto model = load(std::move(options));
+  const auto session = new_session(model);
+  GenerateRequest request = request_of(kPrompt, 100);
+  request.sampler.temperature = 0;
+  request.sampler.repetition_penalty = 1.3F;  // lest a greedy text be one token for ever
+  request.sampler.penalty_window = kContext / 2;
+  request.on_full = ContextPolicy::kShift;
+  request.keep_tokens = kKeep;
+  std::vector<Moment> moments;
+  request.on_token = [&](const Sampled&) {
+    const auto held = session->tokens();
+    const auto logits = session->logits();
+    moments.push_back({{held.begin(), held.end()}, {logits.begin(), logits.end()}});
+  };
+  const auto result = generate(*session, request);
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  ASSERT_GE(result->figures.context_shifts, 2U);
+  const auto shrinks = [](const Moment& a, const Moment& b) { return b.held.size() < a.held.size(); };
+  const auto before = std::adjacent_find(moments.begin(), moments.end(), shrinks);
+  ASSERT_NE(before, moments.end());
+  const auto after = before + 1;
+
+  // Kept: the first two, and of the other 62 the newer 31; then the token that found no room.
+  auto kept = before->held;
+  ASSERT_EQ(kept.size(), kContext);
+  kept.erase(kept.begin() + kKeep, kept.begin() + kKeep + 31);
+  kept.push_back(result->tokens[static_cast<size_t>(before - moments.begin())]);
+  EXPECT_EQ(after->held, kept);
+
+  const auto fresh = new_session(model);
+  GenerateRequest again = request;
+  again.on_token = nullptr;
+  again.prompt = kept;
+  again.max_tokens = kContext - kept.size();
+  const auto first = static_cast<ptrdiff_t>(after - moments.begin());
+  const auto fresh_result = generate(*fresh, again);
+  ASSERT_TRUE(fresh_result.ok());
+  ASSERT_EQ(fresh_result->tokens.size(), again.max_tokens);
+  EXPECT_TRUE(
+      std::equal(fresh_result->tokens.begin(), fresh_result->tokens.end(), result->tokens.begin() + first));
+  ASSERT_TRUE(fresh->truncate(0).ok());
+  ASSERT_TRUE(fresh->append(kept, Purpose::kPrompt).ok());
+  EXPECT_EQ(std::vector<float>(fresh->logits().begin(), fresh->logits().end()), after->logits);
 }
 
 TEST(Generate, TooLongPromptsAndBadParametersAreErrorsThatLeaveTheSessionUsable) {
@@ -224,23 +282,55 @@ TEST(Chat, AConversationKeepsTheIdsThatWereDecoded) {
   ModelOptions options;
   options.chat_template = "chatml";
   const auto model = load(std::move(options));
-  const auto session = new_session(model);
+  const Tokenizer& tokenizer = model->tokenizer();
+  const auto encode = [&](const std::string& text) {
+    return tokenizer.encode(text, Specials::kAsText, false);
+  };
+  // An answer in ids that encoding its text would not give: letter by letter.
+  const std::string text = "other things";
+  std::vector<TokenId> answer;
+  for (const char c : text) {
+    const auto ids = encode(std::string(1, c));
+    answer.insert(answer.end(), ids.begin(), ids.end());
+  }
+  ASSERT_NE(answer, encode(text));
+  ASSERT_EQ(tokenizer.decode(answer, true), text);
+
   Conversation conversation(*model);
   conversation.messages().push_back({{"role", "user"}, {"content", "hi"}});
   const auto first = conversation.prompt();
   ASSERT_TRUE(first.ok());
-  const auto answer = generate(*session, request_of(*first, 8));
-  ASSERT_TRUE(answer.ok());
-  conversation.add_answer(answer->text, answer->tokens);
+  conversation.add_answer(text, answer);
   conversation.messages().push_back({{"role", "user"}, {"content", "more"}});
   const auto second = conversation.prompt();
   ASSERT_TRUE(second.ok());
   auto expected = *first;
-  expected.insert(expected.end(), answer->tokens.begin(), answer->tokens.end());
-  ASSERT_GT(second->size(), first->size());
-  if (answer->text == model->tokenizer().decode(answer->tokens, true)) {
-    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), second->begin()));
-  }
+  expected.insert(expected.end(), answer.begin(), answer.end());
+  ASSERT_GT(second->size(), expected.size());
+  EXPECT_EQ(std::vector<TokenId>(second->begin(), second->begin() + static_cast<ptrdiff_t>(expected.size())),
+            expected);
+  const auto whole = render_chat(*model, conversation.request());
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(tokenizer.decode(*second, true), whole->text);
+}
+
+TEST(Chat, AnAnswerThatTheTemplateRewritesIsEncodedAnew) {
+  ModelOptions options;
+  options.chat_template =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}\n{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}";
+  const auto model = load(std::move(options));
+  const std::string text = "  spaced  ";
+  Conversation conversation(*model);
+  conversation.messages().push_back({{"role", "user"}, {"content", "hi"}});
+  ASSERT_TRUE(conversation.prompt().ok());
+  conversation.add_answer(text, model->tokenizer().encode(text, Specials::kAsText, false));
+  conversation.messages().push_back({{"role", "user"}, {"content", "more"}});
+  const auto second = conversation.prompt();
+  ASSERT_TRUE(second.ok());
+  const auto anew = encode_chat(*model, conversation.request());
+  ASSERT_TRUE(anew.ok());
+  EXPECT_EQ(*second, *anew);
 }
 
 }  // namespace

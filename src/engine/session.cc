@@ -31,6 +31,7 @@ Status Session::append(std::span<const TokenId> tokens, Purpose purpose, const S
 }
 
 Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last) {
+  tree_.clear();
   ISTHMUS_RETURN_IF_ERROR(kv_.grow(tokens.size()));
   const ForwardSequence sequence{&kv_, tokens, {}};
   const auto newest = static_cast<uint32_t>(tokens.size() - 1);
@@ -74,10 +75,15 @@ Status Session::try_tree(std::span<const TokenId> tokens, std::span<const int32_
   }
   tree_.assign(tokens.begin(), tokens.end());
   tree_parents_.assign(parents.begin(), parents.end());
+  if (parents.empty()) {
+    tree_parents_.resize(tokens.size());
+    std::iota(tree_parents_.begin(), tree_parents_.end(), -1);
+  }
   return ok_status();
 }
 
 Status Session::accept(std::span<const uint32_t> path) {
+  if (tree_.empty()) return failed_precondition("accept: no token tree was tried since the text changed");
   int32_t parent = -1;
   for (const uint32_t index : path) {
     if (index >= tree_.size() || tree_parents_[index] != parent) {
@@ -88,12 +94,13 @@ Status Session::accept(std::span<const uint32_t> path) {
   ISTHMUS_RETURN_IF_ERROR(kv_.accept(path));
   for (const uint32_t index : path) tokens_.push_back(tree_[index]);
   tree_.clear();
-  logits_valid_ = false;
+  if (!path.empty()) logits_valid_ = false;
   return ok_status();
 }
 
 Status Session::truncate(size_t length) {
   ISTHMUS_RETURN_IF_ERROR(kv_.truncate(length));
+  tree_.clear();
   if (length != tokens_.size()) logits_valid_ = false;
   tokens_.resize(length);
   return ok_status();

@@ -30,15 +30,17 @@ class Session {
 
   /// Reads `tokens` in steps. kResourceExhausted when they do not fit the context: nothing is read then.
   Status append(std::span<const TokenId> tokens, Purpose purpose, const StopPolicy& stop = {});
-  /// Logits [vocab] after the newest token; empty when the newest step did not end at it (after truncate or
-  /// fork).
+  /// Logits [vocab] after the newest token; empty when the newest step did not end at it: nothing read yet,
+  /// truncated, or part of a tree accepted.
   std::span<const float> logits() const { return {logits_.data(), logits_valid_ ? logits_.size() : 0}; }
 
-  /// Tries a token tree after the present text (parents as in ForwardSequence): logits [tokens][vocab] go to
-  /// `logits`. Nothing is kept until accept().
+  /// Tries a token tree after the present text (parents as in ForwardSequence; empty: a chain): logits
+  /// [tokens][vocab] go to `logits`. Nothing is kept until accept(); a tree that fails changes nothing.
   Status try_tree(std::span<const TokenId> tokens, std::span<const int32_t> parents,
                   std::vector<float>& logits);
-  /// Keeps the path (ascending indices, root to leaf) of the tree tried last.
+  /// Keeps the path (ascending indices, root to leaf) of the tree tried last; an empty path keeps nothing,
+  /// and logits() stay. kInvalidArgument when it is no path of that tree, which may then be tried with
+  /// another path; kFailedPrecondition when no tree was tried since the text last changed.
   Status accept(std::span<const uint32_t> path);
 
   /// Forgets the tokens from `length` on.

@@ -128,7 +128,8 @@ TEST(CapiSession, BadTreesAndTokensAreTypedErrors) {
   EXPECT_EQ(code_of([&] { session.try_tree({900}, {-1}); }), ISTHMUS_INVALID_ARGUMENT);
   EXPECT_THAT(message_of([&] { session.try_tree(isthmus::Tokens(9, 65), std::vector<int32_t>(9, -1)); }),
               HasSubstr("tree_tokens"));
-  EXPECT_EQ(code_of([&] { session.accept({0}); }), ISTHMUS_INVALID_ARGUMENT);
+  EXPECT_EQ(code_of([&] { session.accept({0}); }), ISTHMUS_FAILED_PRECONDITION);
+  EXPECT_EQ(code_of([&] { session.accept({}); }), ISTHMUS_FAILED_PRECONDITION);
   EXPECT_THAT(message_of([&] { session.append({65, 300}); }), HasSubstr("tokens[1] is 300"));
   EXPECT_EQ(session.tokens(), isthmus::Tokens({65}));
   EXPECT_EQ(code_of([&] { session.append(isthmus::Tokens(512, 65)); }), ISTHMUS_RESOURCE_EXHAUSTED);
