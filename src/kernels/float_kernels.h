@@ -26,9 +26,6 @@ struct FloatKernels {
   /// out[i] = x[i] * s * weight[i], s = 1 / sqrt(mean(x^2) + eps); weight null means all ones. The sum of
   /// squares and s are float64. Zhang and Sennrich 2019, arXiv 1910.07467. n >= 1.
   void (*rms_norm)(const float* x, const float* weight, size_t n, float eps, float* out);
-  /// out[i] = (x[i] - mean) / sqrt(var + eps) * weight[i] + bias[i], mean and variance in float64; weight and
-  /// bias may be null. Ba et al. 2016, arXiv 1607.06450. n >= 1.
-  void (*layer_norm)(const float* x, const float* weight, const float* bias, size_t n, float eps, float* out);
 
   void (*add)(const float* a, const float* b, size_t n, float* out);
   void (*mul)(const float* a, const float* b, size_t n, float* out);

@@ -21,12 +21,4 @@ void rms_norm_heads(const NormRows& rows, size_t first, size_t last, const float
   }
 }
 
-void layer_norm_rows(const NormRows& rows, size_t first, size_t last, const float* weight, const float* bias,
-                     float eps) {
-  const FloatKernels& kernels = float_kernels();
-  for (size_t r = first; r < last; ++r) {
-    kernels.layer_norm(rows.x + r * rows.ldx, weight, bias, rows.n, eps, rows.out + r * rows.ldo);
-  }
-}
-
 }  // namespace isthmus

@@ -21,8 +21,5 @@ void rms_norm_rows(const NormRows& rows, size_t first, size_t last, const float*
 /// shared by the heads: QK norm (qwen3, gemma3).
 void rms_norm_heads(const NormRows& rows, size_t first, size_t last, const float* weight, float eps,
                     size_t head_dim);
-/// Layer norm (see FloatKernels::layer_norm) of rows [first, last).
-void layer_norm_rows(const NormRows& rows, size_t first, size_t last, const float* weight, const float* bias,
-                     float eps);
 
 }  // namespace isthmus

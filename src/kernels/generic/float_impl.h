@@ -63,25 +63,6 @@ void rms_norm(const float* x, const float* weight, size_t n, float eps, float* o
   }
 }
 
-void layer_norm(const float* x, const float* weight, const float* bias, size_t n, float eps, float* out) {
-  const double count = static_cast<double>(n);
-  const auto add = [](Double16 s, Vec16 v) { return s + Double16::from(v); };
-  const float mean = static_cast<float>(reduce_add(fold(x, n, 0.0f, Double16::zero(), add)) / count);
-  const Vec16 centre = Vec16::set1(mean);
-  const Double16 squares = fold(x, n, mean, Double16::zero(), [=](Double16 s, Vec16 v) {
-    const Double16 wide = Double16::from(v - centre);
-    return s + wide * wide;
-  });
-  const double variance = reduce_add(squares) / count;
-  const float s = static_cast<float>(1.0 / __builtin_sqrt(variance + static_cast<double>(eps)));
-  const Vec16 scale = Vec16::set1(s);
-  map1(x, n, out, [=](Vec16 v) { return (v - centre) * scale; });
-  const auto times = [](Vec16 a, Vec16 b) { return a * b; };
-  const auto plus = [](Vec16 a, Vec16 b) { return a + b; };
-  if (weight != nullptr) map2(out, weight, n, out, times);
-  if (bias != nullptr) map2(out, bias, n, out, plus);
-}
-
 void add(const float* a, const float* b, size_t n, float* out) {
   map2(a, b, n, out, [](Vec16 x, Vec16 y) { return x + y; });
 }
@@ -253,7 +234,6 @@ void bf16_to_f32_all(const uint16_t* x, size_t n, float* out) {
 constexpr FloatKernels make_float_kernels() {
   FloatKernels k{};
   k.rms_norm = rms_norm;
-  k.layer_norm = layer_norm;
   k.add = add;
   k.mul = mul;
   k.mul_scalar = mul_scalar;

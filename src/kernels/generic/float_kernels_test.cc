@@ -138,9 +138,8 @@ TEST_P(FloatKernelsTest, NormsMatchFloat64AndTheScalarBits) {
   for (const size_t n : kSizes) {
     const auto x = random_vector(n, 1);
     const auto w = random_vector(n, 2);
-    const auto b = random_vector(n, 3);
-    double squares = 0, total = 0;
-    for (const float v : x) squares += static_cast<double>(v) * v, total += v;
+    double squares = 0;
+    for (const float v : x) squares += static_cast<double>(v) * v;
     const double count = static_cast<double>(n);
     const double scale = 1.0 / std::sqrt(squares / count + 1e-6);
     std::vector<float> got(n), same(n), plain(n);
@@ -150,16 +149,6 @@ TEST_P(FloatKernelsTest, NormsMatchFloat64AndTheScalarBits) {
     for (size_t i = 0; i < n; ++i) {
       ASSERT_LE(ulp_error(plain[i], x[i] * scale), 1.5);
       ASSERT_LE(ulp_error(got[i], x[i] * scale * w[i]), 2.5);
-      ASSERT_TRUE(same_bits(got[i], same[i]));
-    }
-    const double mean = total / count;
-    double variance = 0;
-    for (const float v : x) variance += (v - mean) * (v - mean) / count;
-    kernels().layer_norm(x.data(), w.data(), b.data(), n, 1e-5f, got.data());
-    scalar().layer_norm(x.data(), w.data(), b.data(), n, 1e-5f, same.data());
-    for (size_t i = 0; i < n; ++i) {
-      const double exact = (x[i] - mean) / std::sqrt(variance + 1e-5) * w[i] + b[i];
-      ASSERT_NEAR(got[i], exact, 1e-5 * (1 + std::abs(exact)));
       ASSERT_TRUE(same_bits(got[i], same[i]));
     }
     std::vector<float> in_place = x;
