@@ -1,4 +1,6 @@
 """The same vocabularies as Hugging Face `tokenizers` objects, built from what a GGUF file holds."""
+import functools
+
 import gguf
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -113,25 +115,49 @@ class HuggingFace:
     def encode(self, text, parse):
         return (self.parsing if parse else self.plain).encode(text, add_special_tokens=False).ids
 
-    def known_difference(self, text, got, want):
-        return (differs_by_unicode_version(text) or overlapping_specials(self.vocab, text)
-                or drops_before_merging(self.vocab, text))
+    def known_difference(self, text, agree):
+        """Which classes of docs/tokenizers.md explain a difference over `text`: "a" or "a, b", or None. `agree(text)` says
+        whether Isthmus and Hugging Face give the same ids. A class explains a difference when the two agree as soon as
+        its characters are replaced by others that they treat alike."""
+        changes = {"newer characters": replace_newer_characters(text),
+                   "missing bytes": replace_missing_bytes(missing_bytes(self.vocab), text),
+                   "overlapping specials": part_overlapping_specials(self.vocab, text),
+                   "long s": text.replace("ſ", "f")}
+        apply = [name for name, changed in changes.items() if changed != text]
+        for name in apply:
+            if agree(changes[name]):
+                return name
+        if apply == ["newer characters", "missing bytes"] and agree(
+                replace_missing_bytes(missing_bytes(self.vocab), changes["newer characters"])):
+            return ", ".join(apply)
+        return None
 
 
-def differs_by_unicode_version(text):
-    """Unicode 15.1 is frozen into the GGUF world; the regular expressions of `tokenizers` know a later version."""
+UNASSIGNED = "\U00050000"  # to every version of Unicode so far
+
+
+@functools.cache
+def newer_characters():
+    """Characters that Unicode 15.1, the version of llama.cpp's tables, does not know and the regular expressions of
+    `tokenizers` do."""
     import unicodedata2
-    return any(unicodedata2.category(c) == "Cn" for c in text)
+    unknown = "".join(chr(c) for c in range(0x110000)
+                      if not 0xD800 <= c < 0xE000 and unicodedata2.category(chr(c)) == "Cn")
+    return set(normalizers.Replace(tokenizers.Regex(r"\p{Cn}"), "").normalize_str(unknown))
 
 
-def drops_before_merging(vocab, text):
-    """Both leave out bytes without a token: Hugging Face before merging, so that the neighbours may join; llama.cpp
-    after."""
-    return any(b in missing_bytes(vocab) for b in text.encode())
+def replace_newer_characters(text):
+    return "".join(UNASSIGNED if c in newer_characters() else c for c in text)
 
 
-def overlapping_specials(vocab, text):
-    """Where spellings overlap, Hugging Face takes the leftmost, llama.cpp the longest."""
+def replace_missing_bytes(missing, text):
+    """Both references leave out bytes without a token: Hugging Face before merging, so that the neighbours may join,
+    llama.cpp after."""
+    return "".join("é" if missing.intersection(c.encode()) else c for c in text)
+
+
+def part_overlapping_specials(vocab, text):
+    """Where spellings overlap, Hugging Face takes the leftmost, llama.cpp the longest: a space breaks the later one."""
     found = []
     for i, token in enumerate(vocab["tokens"]):
         if vocab["kinds"][i] in (3, 4) and token in text:
@@ -140,7 +166,10 @@ def overlapping_specials(vocab, text):
                 found.append((at, at + len(token)))
                 at = text.find(token, at + 1)
     found.sort()
-    return any(a[1] > b[0] and b[1] > a[1] for a, b in zip(found, found[1:]))
+    cuts = sorted({b[0] + 1 for a, b in zip(found, found[1:]) if a[1] > b[0] and b[1] > a[1]}, reverse=True)
+    for cut in cuts:
+        text = text[:cut] + " " + text[cut:]
+    return text
 
 
 def build(vocab, stops):
