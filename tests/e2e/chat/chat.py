@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -293,6 +294,19 @@ def test_run_at_a_terminal():
     run.send("\x03")
     run.expect(r"\[cancelled; ")
     assert run.wait() == 130
+
+
+def test_make_run_with_and_without_a_terminal():
+    run = [str(pathlib.Path(__file__).resolve().parents[3] / "tools/run"), PROGRAM]
+    pull = [PROGRAM, "pull", MODEL, "--name", "smollm2:135m", "--quiet"]
+    subprocess.run(pull, check=True, env={**os.environ, **ENV}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    chat = Pty(run, ENV)
+    chat.expect("/help lists the commands")
+    chat.line("/exit")
+    assert chat.wait() == 0
+    piped = subprocess.run(run, check=True, env={**os.environ, **ENV}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True, timeout=300)
+    assert re.match(r"> .*\?\n.*isthmus", piped.stdout), piped.stdout
 
 
 def main():

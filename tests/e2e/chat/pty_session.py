@@ -11,6 +11,10 @@ import termios
 import time
 
 
+# Programs that are watched by sanitizers are several times slower.
+PATIENCE = 6 if os.environ.get("ISTHMUS_SANITIZED") else 1
+
+
 class PtyError(AssertionError):
     """The program did not show what was waited for; carries what it did show."""
 
@@ -58,7 +62,7 @@ class Pty:
     def expect(self, pattern, seconds=30):
         """Waits for a match of `pattern` behind the last one; returns the match."""
         compiled = re.compile(pattern.encode() if isinstance(pattern, str) else pattern, re.DOTALL)
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * PATIENCE
         while True:
             found = compiled.search(self.seen, self.at)
             if found:
@@ -83,7 +87,7 @@ class Pty:
 
     def wait(self, seconds=20):
         """The exit code, negative for a signal; kills a program that does not end."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * PATIENCE
         while self.status is None and time.monotonic() < end:
             self._read(0.05)
             done, status = os.waitpid(self.pid, os.WNOHANG)

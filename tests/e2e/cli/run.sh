@@ -92,7 +92,7 @@ expect "full output device" 1 "" "cannot write to standard output"
 
 # Completion, each script in its own shell. The scripts ask the program that is in PATH for the models.
 PATH=$(dirname "$program"):$PATH
-"$program" pull "$models/smollm2.gguf" --name own:name --quiet >/dev/null
+"$program" pull "$models/smollm2.gguf" --name own:name --quiet >/dev/null 2>&1
 for shell in bash zsh fish; do "$program" completion $shell >"$scratch/$shell"; done
 cat >"$scratch/ask.bash" <<'SCRIPT'
 source "$1"

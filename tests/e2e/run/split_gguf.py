@@ -1,4 +1,4 @@
-"""split_gguf.py MODEL STEM COUNT: writes the GGUF file MODEL as STEM-00001-of-0000N.gguf and so on, as tools for big models do.
+"""split_gguf.py MODEL STEM COUNT: writes the GGUF file MODEL in parts, STEM-00001-of-0000N.gguf and so on.
 
 The metadata goes to the first part; every part says which one it is; the tensors are dealt out in order.
 """
