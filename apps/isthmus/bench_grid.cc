@@ -25,6 +25,8 @@ size_t most(const std::vector<size_t>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
+size_t whole_blocks(size_t tokens) { return (tokens + kBlockKeys - 1) / kBlockKeys * kBlockKeys; }
+
 /// One thread count: a pool and a workspace over the loaded model.
 class Bench {
  public:
@@ -210,7 +212,8 @@ Result<BenchReport> run_bench(const ModelArgs& args, const BenchGrid& grid, cons
   const size_t batch = std::max<size_t>(1, most(grid.batches));
   options.threads = most(threads);
   options.context = most(grid.depths) + std::max(most(grid.prompts), most(grid.generate));
-  options.sequences = batch;
+  options.kv_tokens = std::max(whole_blocks(most(grid.depths) + most(grid.prompts)),
+                               batch * whole_blocks(most(grid.depths) + most(grid.generate)));
   options.step_tokens = std::max(kStepTokens, batch);
   options.step_outputs = batch;
   const auto start = SteadyClock::now();

@@ -72,6 +72,7 @@ nlohmann::ordered_json result_json(const LanguageModel& model, const RunOptions&
     out["logprobs"] = list;
   }
   out["figures"] = figures_json(result.figures, energy);
+  out["figures"]["planned_memory_bytes"] = model.memory_plan().total();
   return out;
 }
 

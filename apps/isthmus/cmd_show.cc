@@ -53,7 +53,7 @@ nlohmann::ordered_json memory_json(const Page& page) {
   const ModelPlan& plan = *page.plan;
   return {{"context", plan.context}, {"threads", plan.threads},  {"weights", plan.memory.weights},
           {"kv", plan.memory.kv},    {"work", plan.memory.work}, {"text", plan.text},
-          {"total", plan.total()}};
+          {"process", plan.process}, {"total", plan.total()}};
 }
 
 Result<nlohmann::ordered_json> page_json(const Page& page, const Options& options) {
@@ -128,9 +128,10 @@ void print_facts(const Page& page) {
   if (page.plan.ok()) {
     const ModelPlan& plan = *page.plan;
     line("memory",
-         fmt::format("{} for a context of {} tokens: weights {}, KV {}, work {}, text {}",
+         fmt::format("{} for a context of {} tokens: weights {}, KV {}, work {}, text {}, program {}",
                      human_bytes(plan.total()), plan.context, human_bytes(plan.memory.weights),
-                     human_bytes(plan.memory.kv), human_bytes(plan.memory.work), human_bytes(plan.text)));
+                     human_bytes(plan.memory.kv), human_bytes(plan.memory.work), human_bytes(plan.text),
+                     human_bytes(plan.process)));
   } else {
     line("memory", "cannot be planned: " + page.plan.status().message());
   }
@@ -172,10 +173,11 @@ Status print_details(const Page& page, const Options& options) {
 }
 
 Status show(const Context& context, const Options& options) {
+  ModelOptions model_options;
+  model_options.process_bytes = process_bytes();  // before this command holds the file
   ISTHMUS_ASSIGN_OR_RETURN(const ResolvedModel model, find_model(options.model, options.store));
   ISTHMUS_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(model.path));
   ISTHMUS_ASSIGN_OR_RETURN(const ModelFacts facts, read_facts(file));
-  ModelOptions model_options;
   model_options.context = options.context;
   const Page page{model, file, facts, stored_licence(model, options.store),
                   LanguageModel::plan(model.path, model_options)};

@@ -94,6 +94,7 @@ Result<std::string> model_path(const std::string& model, const StoreFlags& flags
 
 Result<ModelOptions> model_options(const ModelArgs& args) {
   ModelOptions options;
+  options.process_bytes = process_bytes();
   options.threads = args.threads;
   options.context = args.context;
   ISTHMUS_ASSIGN_OR_RETURN(options.precision, parse_precision(args.precision));

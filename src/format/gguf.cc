@@ -22,6 +22,7 @@ struct LoadedPart {
 Result<LoadedPart> load_part(const std::string& path, uint32_t index) {
   ISTHMUS_ASSIGN_OR_RETURN(auto map, MappedFile::open(path));
   auto part = parse_gguf_part(map.bytes(), index);
+  ISTHMUS_RETURN_IF_ERROR(map.intact());  // else zeros were judged, not the file
   if (!part.ok()) return part.status().with_context(path);
   const auto split = split_facts(*part);
   if (!split.ok()) return split.status().with_context(path);
@@ -129,10 +130,37 @@ Result<const GgufTensor*> GgufFile::tensor(std::string_view name) const {
 
 void GgufFile::release_pages(const GgufTensor& tensor, uint64_t offset, uint64_t length) const {
   if (tensor.part >= impl_->maps.size()) return;  // bytes in memory belong to the caller
+  // A page fault brings in what is cached of the 64 KiB around it (Linux, fault_around_bytes), so neighbours
+  // on both sides are resident too.
+  constexpr size_t kAround = size_t{64} << 10;
   const auto at = static_cast<size_t>(tensor.file_offset + offset);
+  const size_t first = at - std::min(at, kAround);
   // Advice only: a refusal leaves the pages where they are, which costs memory and nothing else.
-  static_cast<void>(
-      impl_->maps[tensor.part].advise(MappedFile::Advice::kDrop, at, static_cast<size_t>(length)));
+  static_cast<void>(impl_->maps[tensor.part].advise(MappedFile::Advice::kDrop, first,
+                                                    at - first + static_cast<size_t>(length) + kAround));
+}
+
+void GgufFile::release_pages() const {
+  for (const auto& map : impl_->maps) {
+    static_cast<void>(map.advise(MappedFile::Advice::kDrop, 0, map.bytes().size()));
+  }
+}
+
+Status GgufFile::read(const GgufTensor& tensor, uint64_t offset, std::span<std::byte> out) const {
+  if (offset > tensor.data.size() || out.size() > tensor.data.size() - offset) {
+    return invalid_argument(fmt::format("{}: {} bytes at {} lie outside of tensor {}", impl_->paths.front(),
+                                        out.size(), offset, quote_untrusted(tensor.name)));
+  }
+  if (tensor.part < impl_->maps.size()) {
+    return impl_->maps[tensor.part].read_at(tensor.file_offset + offset, out);
+  }
+  std::ranges::copy(tensor.data.subspan(static_cast<size_t>(offset), out.size()), out.begin());
+  return ok_status();
+}
+
+Status GgufFile::intact() const {
+  for (const auto& map : impl_->maps) ISTHMUS_RETURN_IF_ERROR(map.intact());
+  return ok_status();
 }
 
 }  // namespace isthmus

@@ -105,8 +105,16 @@ class GgufFile {
   Result<const GgufTensor*> tensor(std::string_view name) const;
 
   /// Tells the kernel that mapped bytes [offset, offset + length) of this tensor are not needed any more
-  /// (after packing).
+  /// (after packing). What is read later comes back.
   void release_pages(const GgufTensor& tensor, uint64_t offset, uint64_t length) const;
+  /// The same for everything that was read so far, metadata included.
+  void release_pages() const;
+  /// Copies bytes [offset, offset + out.size()) of a tensor without making the mapping's pages resident: for
+  /// few rows of a large table. kCorrupt when the file was truncated meanwhile.
+  Status read(const GgufTensor& tensor, uint64_t offset, std::span<std::byte> out) const;
+  /// OK when all that was read so far through views (metadata, tensor data) was the file; kCorrupt, naming
+  /// the file, when it was truncated while in use: then what was read may be zeros.
+  Status intact() const;
 
  private:
   struct Impl;

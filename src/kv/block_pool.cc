@@ -7,10 +7,13 @@
 
 namespace isthmus {
 
+size_t BlockPool::block_bytes(const BlockPoolConfig& config) {
+  return kv_part_bytes(config.k_type, KvPart::kKey, config.head_dim) +
+         kv_part_bytes(config.v_type, KvPart::kValue, config.head_dim);
+}
+
 Result<std::shared_ptr<BlockPool>> BlockPool::create(const BlockPoolConfig& config, Ledger& ledger) {
-  const size_t block = kv_part_bytes(config.k_type, KvPart::kKey, config.head_dim) +
-                       kv_part_bytes(config.v_type, KvPart::kValue, config.head_dim);
-  const auto bytes = checked_mul<uint64_t>(block, config.blocks);
+  const auto bytes = checked_mul<uint64_t>(block_bytes(config), config.blocks);
   if (!bytes || config.blocks >= UINT32_MAX) {
     return resource_exhausted("a KV cache of " + std::to_string(config.blocks) + " blocks is too large");
   }
@@ -22,7 +25,7 @@ Result<std::shared_ptr<BlockPool>> BlockPool::create(const BlockPoolConfig& conf
 BlockPool::BlockPool(const BlockPoolConfig& config, HugeArena arena, Charge charge)
     : config_(config),
       k_bytes_(kv_part_bytes(config.k_type, KvPart::kKey, config.head_dim)),
-      block_bytes_(k_bytes_ + kv_part_bytes(config.v_type, KvPart::kValue, config.head_dim)),
+      block_bytes_(block_bytes(config)),
       arena_(std::move(arena)),
       charge_(std::move(charge)),
       entries_(std::make_unique<Entry[]>(config.blocks)) {

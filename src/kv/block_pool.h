@@ -65,6 +65,10 @@ class BlockPool {
 
   const BlockPoolConfig& config() const { return config_; }
   size_t block_bytes() const { return block_bytes_; }
+  static size_t block_bytes(const BlockPoolConfig& config);
+  /// What the pool keeps per block beside its bytes.
+  static constexpr size_t kBookkeeping =
+      sizeof(std::atomic<uint32_t>) + sizeof(BlockHeader) + sizeof(BlockId);
   size_t free_blocks() const;
   size_t used_blocks() const { return config_.blocks - free_blocks(); }
 

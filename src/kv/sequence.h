@@ -21,6 +21,9 @@ namespace isthmus {
 
 class KvSequence {
  public:
+  /// What a sequence keeps per block.
+  static constexpr size_t kBookkeeping = sizeof(BlockId) + sizeof(KvBlockRef);
+
   KvSequence() = default;
   KvSequence(std::shared_ptr<BlockPool> pool, size_t layers, size_t kv_heads);
   KvSequence(KvSequence&& other) noexcept;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <mutex>
 #include <string>
 
 #include "model/step_plan.h"
@@ -10,6 +12,24 @@
 #include "tensor/quant.h"
 
 namespace isthmus {
+
+/// The first error of several threads. any() is exact behind a barrier that follows the add() calls.
+class FirstError {
+ public:
+  void add(Status status) {
+    if (status.ok()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (status_.ok()) status_ = std::move(status);
+    any_.store(true, std::memory_order_relaxed);
+  }
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+  const Status& status() const { return status_; }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<bool> any_{false};
+  Status status_;
+};
 
 Transformer::Transformer(std::shared_ptr<const GgufFile> file, Compute compute)
     : file_(std::move(file)), compute_(compute), binder_(*file_, compute) {}
@@ -52,12 +72,30 @@ Status Transformer::bind(size_t context) {
                         config_.d_model, &weights_.head);
 }
 
-MemoryPlan Transformer::plan(const RunShape& shape, size_t threads) const {
-  const uint64_t block = kv_part_bytes(shape.k_type, KvPart::kKey, config_.head_dim) +
-                         kv_part_bytes(shape.v_type, KvPart::kValue, config_.head_dim);
-  const uint64_t blocks = (shape.context + kBlockKeys - 1) / kBlockKeys;
-  return {weight_bytes(), block * blocks * config_.layers * config_.n_kv_heads,
-          Workspace::bytes(config_, shape, compute_, threads)};
+BlockPoolConfig Transformer::pool_config(const RunShape& shape) const {
+  const size_t per_stream = (shape.context + kBlockKeys - 1) / kBlockKeys;
+  BlockPoolConfig config;
+  config.k_type = shape.k_type;
+  config.v_type = shape.v_type;
+  config.head_dim = config_.head_dim;
+  config.key_encoding = shape.key_encoding;
+  config.blocks = per_stream * config_.layers * config_.n_kv_heads;
+  return config;
+}
+
+MemoryPlan Transformer::plan(const RunShape& shape, size_t pool_tokens, size_t threads) const {
+  RunShape all = shape;
+  all.context = pool_tokens;
+  const BlockPoolConfig pool = pool_config(all);
+  MemoryPlan plan;
+  plan.weights = HugeArena::resident_bytes(weight_bytes());
+  plan.kv = HugeArena::resident_bytes(pool.blocks * BlockPool::block_bytes(pool));
+  plan.work = HugeArena::resident_bytes(Workspace::bytes(config_, shape, compute_, threads)) +
+              pool.blocks * (BlockPool::kBookkeeping + KvSequence::kBookkeeping) +
+              shape.max_outputs * config_.vocab * sizeof(float);
+  const uint64_t load = WeightBinder::load_bytes();
+  if (plan.kv + plan.work < load) plan.work = load - plan.kv;
+  return plan;
 }
 
 Status Transformer::load(ThreadPool& pool, Ledger& ledger, const LoadProgress& progress,
@@ -68,28 +106,23 @@ Status Transformer::load(ThreadPool& pool, Ledger& ledger, const LoadProgress& p
 }
 
 Result<std::shared_ptr<BlockPool>> Transformer::make_pool(const RunShape& shape, Ledger& ledger) const {
-  const size_t per_stream = (shape.context + kBlockKeys - 1) / kBlockKeys;
-  BlockPoolConfig config;
-  config.k_type = shape.k_type;
-  config.v_type = shape.v_type;
-  config.head_dim = config_.head_dim;
-  config.key_encoding = shape.key_encoding;
-  config.blocks = per_stream * config_.layers * config_.n_kv_heads;
-  return BlockPool::create(config, ledger);
+  return BlockPool::create(pool_config(shape), ledger);
 }
 
 KvSequence Transformer::make_sequence(std::shared_ptr<BlockPool> pool) const {
   return KvSequence(std::move(pool), config_.layers, config_.n_kv_heads);
 }
 
-Status Transformer::embed(TokenId token, float* out) const {
+Status Transformer::embed(TokenId token, std::byte* row, float* out) const {
   if (config_.tied_head) {
     unpack_row(weights_.head, static_cast<size_t>(token), out);
   } else {
     const GgufTensor& table = *weights_.embedding;
-    const auto row = row_bytes(table.type, table.cols());
-    ISTHMUS_RETURN_IF_ERROR(dequantize_row(table.type, table.data.data() + static_cast<size_t>(token) * *row,
-                                           config_.d_model, out));
+    // Read, not mapped: the rows that a text uses would make most of the table resident (the kernel maps 64
+    // KiB around each), and one read costs a microsecond.
+    const size_t bytes = row_bytes(table.type, table.cols()).value_or(0);
+    ISTHMUS_RETURN_IF_ERROR(file_->read(table, static_cast<uint64_t>(token) * bytes, {row, bytes}));
+    ISTHMUS_RETURN_IF_ERROR(dequantize_row(table.type, row, config_.d_model, out));
   }
   if (config_.embedding_scale != 1.0F) {
     float_kernels().mul_scalar(out, config_.embedding_scale, config_.d_model, out);
@@ -104,18 +137,23 @@ Status Transformer::forward(const ForwardStep& step, Workspace& workspace, Threa
   }
   StepPlan plan(*this, *rope_, rope_local_.get(), workspace);
   ISTHMUS_RETURN_IF_ERROR(plan.prepare(step));
-  pool.run([&](Worker& worker) { run(step, workspace, worker); });
-  return ok_status();
+  FirstError error;
+  pool.run([&](Worker& worker) { run(step, workspace, worker, error); });
+  return error.status();
 }
 
-void Transformer::run(const ForwardStep& step, Workspace& workspace, Worker& worker) const {
+void Transformer::run(const ForwardStep& step, Workspace& workspace, Worker& worker,
+                      FirstError& error) const {
   StepState& s = workspace.state_;
   const auto [first, last] = worker.range(s.tokens);
-  // Tokens were checked against the vocabulary and the table's type at open(): embed() cannot fail here.
-  for (size_t t = first; t < last; ++t) (void)embed(workspace.tokens_[t], s.x + t * config_.d_model);
-  worker.barrier();
-
   const auto& mine = workspace.per_thread_[worker.index()];
+  for (size_t t = first; t < last; ++t) {
+    error.add(
+        embed(workspace.tokens_[t], reinterpret_cast<std::byte*>(mine.normed), s.x + t * config_.d_model));
+  }
+  worker.barrier();
+  if (error.any()) return;  // every thread sees it behind the barrier
+
   LayerRun layer(s, worker, mine.normed, mine.acts);
   for (size_t i = 0; i < config_.layers; ++i) {
     layer.begin_layer(i, weights_.layers[i]);

@@ -45,10 +45,11 @@ struct ForwardStep {
   float* hidden = nullptr;
 };
 
+/// Resident bytes at the peak, each arena rounded to the pages that the system gives.
 struct MemoryPlan {
-  uint64_t weights = 0;  // packed, plus the rows of an untied embedding as they are touched in the file
+  uint64_t weights = 0;  // packed
   uint64_t kv = 0;       // for the context asked for
-  uint64_t work = 0;     // buffers of a step
+  uint64_t work = 0;  // buffers of a step; at least what packing needs beside the weights before there is KV
   uint64_t total() const { return weights + kv + work; }
 };
 
@@ -65,6 +66,7 @@ struct RunShape {
 };
 
 class Workspace;
+class FirstError;
 
 class Transformer {
  public:
@@ -77,7 +79,8 @@ class Transformer {
   Compute compute() const { return compute_; }
   /// Bytes of the packed weights.
   uint64_t weight_bytes() const { return binder_.planned_bytes(); }
-  MemoryPlan plan(const RunShape& shape, size_t threads) const;
+  /// What weights, one workspace of `shape` and a pool of `pool_tokens` tokens will take.
+  MemoryPlan plan(const RunShape& shape, size_t pool_tokens, size_t threads) const;
 
   /// Charges and packs the weights. Once.
   Status load(ThreadPool& pool, Ledger& ledger, const LoadProgress& progress = {},
@@ -87,7 +90,8 @@ class Transformer {
   KvSequence make_sequence(std::shared_ptr<BlockPool> pool) const;
 
   /// Runs a step. The sequences' pending tokens get their K and V; the caller commits. kInvalidArgument for a
-  /// token outside the vocabulary, too many tokens, or parents that are no tree.
+  /// token outside the vocabulary, too many tokens, or parents that are no tree; kCorrupt when the rows of an
+  /// untied embedding cannot be read any more because the model's file was truncated.
   Status forward(const ForwardStep& step, Workspace& workspace, ThreadPool& pool) const;
   /// logits [n][vocab] of rows hidden [n][d_model] as forward() gave them.
   Status head(const float* hidden, size_t n, Compute compute, float* logits, Workspace& workspace,
@@ -96,8 +100,10 @@ class Transformer {
  private:
   Transformer(std::shared_ptr<const GgufFile> file, Compute compute);
   Status bind(size_t context);
-  Status embed(TokenId token, float* out) const;
-  void run(const ForwardStep& step, Workspace& workspace, Worker& worker) const;
+  BlockPoolConfig pool_config(const RunShape& shape) const;
+  /// `row` holds a row of the embedding as the file stores it: at most d_model floats.
+  Status embed(TokenId token, std::byte* row, float* out) const;
+  void run(const ForwardStep& step, Workspace& workspace, Worker& worker, FirstError& error) const;
   void run_outputs(const ForwardStep& step, Workspace& workspace, Worker& worker) const;
   void run_head(const float* rows, size_t n, Compute compute, float* logits, Workspace& workspace,
                 Worker& worker) const;

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kAlign = 64;
 // The file is read and packed in slices of about this many bytes, after which its pages are dropped: the peak
 // is the packed size plus one slice.
-constexpr uint64_t kSliceBytes = 16ULL << 20;
+constexpr uint64_t kSliceBytes = 2ULL << 20;
 
 std::string shape_text(uint64_t rows, uint64_t cols) {
   return "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
@@ -65,13 +65,16 @@ Status WeightBinder::optional_vector(const std::string& tensor, size_t n, const 
   return file_.find(tensor) == nullptr ? ok_status() : vector(tensor, n, out);
 }
 
+uint64_t WeightBinder::load_bytes() { return kSliceBytes; }
+
 Result<HugeArena> WeightBinder::load(ThreadPool& pool, const LoadProgress& progress, const StopPolicy& stop) {
   ISTHMUS_ASSIGN_OR_RETURN(HugeArena arena, HugeArena::allocate(static_cast<size_t>(bytes_)));
   uint64_t done = 0;
   for (const Request& request : requests_) {
     ISTHMUS_RETURN_IF_ERROR(stop.check());
-    ISTHMUS_RETURN_IF_ERROR(
-        pack(request, arena.data(), pool).with_context("tensor '" + request.tensor->name + "'"));
+    const Status packed = pack(request, arena.data(), pool);
+    ISTHMUS_RETURN_IF_ERROR(file_.intact());  // else zeros were packed
+    ISTHMUS_RETURN_IF_ERROR(packed.with_context("tensor '" + request.tensor->name + "'"));
     done += request.bytes;
     if (progress) progress(done, bytes_);
   }
@@ -84,7 +87,9 @@ Status WeightBinder::pack(const Request& request, std::byte* arena, ThreadPool& 
   if (request.out_vector != nullptr) {
     auto* values = reinterpret_cast<float*>(target);
     *request.out_vector = values;
-    return dequantize_row(tensor.type, tensor.data.data(), request.cols, values);
+    ISTHMUS_RETURN_IF_ERROR(dequantize_row(tensor.type, tensor.data.data(), request.cols, values));
+    file_.release_pages(tensor, 0, tensor.data.size());
+    return ok_status();
   }
   const auto row = row_bytes(tensor.type, request.cols);
   if (!row) return corrupt("its rows are not whole blocks");

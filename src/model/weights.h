@@ -69,7 +69,10 @@ class WeightBinder {
 
   /// Bytes of the arena that load() will allocate.
   uint64_t planned_bytes() const { return bytes_; }
-  /// Charges, allocates, reads and packs everything. The binder is done after this.
+  /// Resident bytes of the file, on top of the arena, that load() needs at a time.
+  static uint64_t load_bytes();
+  /// Allocates, reads and packs everything. kCorrupt when the file is truncated meanwhile. The binder is done
+  /// after this.
   Result<HugeArena> load(ThreadPool& pool, const LoadProgress& progress, const StopPolicy& stop);
 
  private:

@@ -1,5 +1,6 @@
 #include "os/cpu.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -139,6 +140,12 @@ bool reset_peak_resident() {
   std::ofstream out("/proc/self/clear_refs");
   out << "5" << std::flush;
   return out.good();
+}
+
+void release_freed_memory() {
+#if defined(__GLIBC__)
+  ::malloc_trim(0);
+#endif
 }
 
 std::string huge_page_mode() {

@@ -39,6 +39,9 @@ uint64_t peak_resident_bytes();
 /// Sets the peak back to the present value where the kernel allows it (Linux: /proc/self/clear_refs).
 bool reset_peak_resident();
 
+/// Gives memory that was freed, but that the allocator keeps for later, back to the system where it can.
+void release_freed_memory();
+
 /// Text of /sys/kernel/mm/transparent_hugepage/enabled: "always", "madvise", "never" or "unknown".
 std::string huge_page_mode();
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "os/cpu.h"
 #include "os/file.h"
 #include "os/file_descriptor.h"
 
@@ -39,6 +40,10 @@ int system_advice(MappedFile::Advice advice) {
   return MADV_NORMAL;
 }
 
+Status truncated(const std::string& path) {
+  return corrupt(fmt::format("'{}' was truncated while in use", path));
+}
+
 size_t page_bytes() {
   static const auto bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   return bytes;
@@ -54,7 +59,7 @@ Result<FileIdentity> file_identity(const std::string& path) {
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
   // O_NONBLOCK: opening a FIFO by mistake must not hang; it means nothing for a regular file.
-  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return file_error(errno, "open", path);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return file_error(errno, "examine", path);
@@ -69,25 +74,57 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   if (data == MAP_FAILED) return file_error(errno, "map", path);
   file.data_ = static_cast<std::byte*>(data);
   file.size_ = *size;
+  file.guard_ = MappingGuard(data, round_up(*size, page_bytes()));
+  file.fd_ = std::move(fd);
   return file;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
+      guard_(std::move(other.guard_)),
+      fd_(std::move(other.fd_)),
       identity_(other.identity_),
       path_(std::move(other.path_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(guard_, other.guard_);
+  std::swap(fd_, other.fd_);
   std::swap(identity_, other.identity_);
   std::swap(path_, other.path_);
   return *this;
 }
 
 MappedFile::~MappedFile() {
+  guard_.release();  // before the addresses may belong to somebody else
   if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+Status MappedFile::intact() const {
+  if (data_ == nullptr) return ok_status();
+  if (guard_.damaged()) return truncated(path_);
+  // The rest of the page in which a file now ends reads as zeros without a signal.
+  struct stat info {};
+  if (::fstat(fd_.get(), &info) != 0) return file_error(errno, "examine", path_);
+  return static_cast<uint64_t>(info.st_size) < size_ ? truncated(path_) : ok_status();
+}
+
+Status MappedFile::read_at(uint64_t offset, std::span<std::byte> out) const {
+  if (offset > size_ || out.size() > size_ - offset) {
+    return invalid_argument(
+        fmt::format("'{}': {} bytes at {} lie outside of the file", path_, out.size(), offset));
+  }
+  while (!out.empty()) {
+    const ssize_t got = ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return file_error(errno, "read", path_);
+    if (got == 0) return truncated(path_);
+    out = out.subspan(static_cast<size_t>(got));
+    offset += static_cast<uint64_t>(got);
+  }
+  return ok_status();
 }
 
 Status MappedFile::advise(Advice advice, size_t offset, size_t length) const {
@@ -118,6 +155,11 @@ Result<HugeArena> HugeArena::allocate(size_t bytes) {
   if (kPageBytes - head > 0) ::munmap(arena.data_ + *size, kPageBytes - head);
   arena.advised_ = ::madvise(arena.data_, arena.size_, MADV_HUGEPAGE) == 0;
   return arena;
+}
+
+uint64_t HugeArena::resident_bytes(uint64_t bytes) {
+  const uint64_t page = os::huge_page_mode() == "never" ? page_bytes() : kPageBytes;
+  return checked_round_up(bytes, page).value_or(UINT64_MAX);
 }
 
 HugeArena::HugeArena(HugeArena&& other) noexcept

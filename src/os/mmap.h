@@ -1,10 +1,12 @@
 // Memory from the system: read-only file mappings, and anonymous arenas on huge pages.
 //
 // Both own their pages and unmap them when destroyed; movable, not copyable. Reading is safe from any thread;
-// advice may be given from any thread. A mapping shows the file as it is now: if somebody truncates the file
-// later, touching the lost pages raises SIGBUS, which is why model files are published by rename and never
-// rewritten in place. Errors: kNotFound, kResourceExhausted, kIo with the path; kInvalidArgument for what is
-// not a regular file.
+// advice may be given from any thread. A mapping shows the file as it is now. If somebody truncates the file
+// later (or its disk fails), the lost pages read as zeros and the mapping is damaged (mapping_guard.h says
+// how): who reads it asks intact() afterwards and throws away what was read when that is an error. Models are
+// published by rename and never rewritten in place, so this happens to hand-made changes only. Errors:
+// kNotFound, kResourceExhausted, kIo with the path; kInvalidArgument for what is not a regular file; kCorrupt
+// for a file that was truncated while in use.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +15,8 @@
 #include <string>
 
 #include "base/status.h"
+#include "os/file_descriptor.h"
+#include "os/mapping_guard.h"
 
 namespace isthmus {
 
@@ -47,6 +51,14 @@ class MappedFile {
   const FileIdentity& identity() const { return identity_; }
   const std::string& path() const { return path_; }
 
+  /// OK when every read through bytes() so far has seen the file; kCorrupt once one has met a lost page or
+  /// the file is shorter than it was.
+  Status intact() const;
+  /// Reads [offset, offset + out.size()) with a system call instead of through the mapping: no page of it
+  /// becomes resident. kInvalidArgument outside of the file as it was mapped; kCorrupt when it is shorter
+  /// now.
+  Status read_at(uint64_t offset, std::span<std::byte> out) const;
+
   /// Advice for [offset, offset + length), cut to the file and widened to whole pages. Wrong advice only
   /// costs time, so a refusal by the system is reported but may be ignored.
   Status advise(Advice advice, size_t offset, size_t length) const;
@@ -55,6 +67,8 @@ class MappedFile {
   MappedFile() = default;
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  MappingGuard guard_;
+  FileDescriptor fd_;
   FileIdentity identity_;
   std::string path_;
 };
@@ -67,6 +81,9 @@ class HugeArena {
 
   HugeArena() = default;  // empty
   static Result<HugeArena> allocate(size_t bytes);
+  /// What an arena of `bytes` takes once all of it was touched: whole pages of the size that the system
+  /// gives.
+  static uint64_t resident_bytes(uint64_t bytes);
   HugeArena(HugeArena&& other) noexcept;
   HugeArena& operator=(HugeArena&& other) noexcept;
   ~HugeArena();

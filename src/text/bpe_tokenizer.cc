@@ -18,7 +18,7 @@ constexpr size_t kMaxWordBytes = size_t{1} << 30;
 // From a pair of neighbouring tokens to what they become: a hash table, at most half full.
 class PairTable {
  public:
-  void reset(size_t count) { slots_.assign(std::bit_ceil(count * 2 + 8), Slot{}); }
+  void reset(size_t count) { slots_.assign(std::bit_ceil(std::max<size_t>(count * 2, 8)), Slot{}); }
 
   /// The first entry of a pair counts. False when the pairs are made to collide.
   bool add(TokenId left, TokenId right, Joined joined) {

@@ -4,6 +4,7 @@
 // occurs twice, and gives up on data crafted to make every string collide.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -46,7 +47,7 @@ class StringIndex {
   enum class Added { kNew, kTwice, kTooManyCollisions };
 
   /// Room for `count` strings; forgets what was there.
-  void reset(size_t count) { slots_.assign(std::bit_ceil(count * 2 + 8), Slot{}); }
+  void reset(size_t count) { slots_.assign(std::bit_ceil(std::max<size_t>(count * 2, 8)), Slot{}); }
   /// Enters table[number]; `count` of reset() must not be exceeded.
   template <class Table>
   Added add(uint32_t number, const Table& table) {

@@ -42,6 +42,8 @@ class Tokenizer {
   /// Builds the tokenizer that `tokenizer.ggml.model` and `tokenizer.ggml.pre` name. kUnsupported lists the
   /// known ones.
   static Result<std::unique_ptr<Tokenizer>> from_gguf(const GgufFile& file);
+  /// Memory that from_gguf()'s result will hold, from the sizes in the file's header; 0 without a vocabulary.
+  static uint64_t memory_bytes(const GgufFile& file);
 
   /// Ids of `text`. `add_bos_eos` adds what the model's metadata says it wants (add_bos_token,
   /// add_eos_token). Any bytes are accepted; invalid UTF-8 is encoded byte by byte. Time is linear in the

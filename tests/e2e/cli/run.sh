@@ -64,7 +64,7 @@ assert sum(t["bytes"] for t in facts["tensors"]) == sum(t["bytes"] for t in fact
 assert facts["metadata"]["llama.block_count"] == facts["layers"] == 30
 assert len(facts["metadata"]["tokenizer.ggml.tokens"]) == facts["vocabulary"] == 49152
 assert "<|im_start|>" in facts["chat_template_text"]
-assert facts["memory"]["total"] == sum(facts["memory"][k] for k in ("weights", "kv", "work", "text"))
+assert facts["memory"]["total"] == sum(facts["memory"][k] for k in ("weights", "kv", "work", "text", "process"))
 PYTHON
 run_program show "$models/smollm2.gguf" --tensors --metadata
 expect "long values are shortened and say so" 0 "… 49152 in all\]$"
