@@ -100,7 +100,8 @@ MemoryPlan Transformer::plan(const RunShape& shape, size_t pool_tokens, size_t t
 
 Status Transformer::load(ThreadPool& pool, Ledger& ledger, const LoadProgress& progress,
                          const StopPolicy& stop) {
-  ISTHMUS_ASSIGN_OR_RETURN(charge_, ledger.charge(MemoryKind::kWeights, weight_bytes()));
+  ISTHMUS_ASSIGN_OR_RETURN(charge_,
+                           ledger.charge(MemoryKind::kWeights, HugeArena::resident_bytes(weight_bytes())));
   ISTHMUS_ASSIGN_OR_RETURN(arena_, binder_.load(pool, progress, stop));
   return ok_status();
 }
