@@ -164,8 +164,6 @@ struct NamedMap {
 
 constexpr NamedMap kMaps[] = {
     {"rms_norm", [](auto& k, auto* a, auto* b, size_t n, float* out) { k.rms_norm(a, b, n, 1e-5F, out); }},
-    {"layer_norm",
-     [](auto& k, auto* a, auto* b, size_t n, float* out) { k.layer_norm(a, b, b, n, 1e-5F, out); }},
     {"add", [](auto& k, auto* a, auto* b, size_t n, float* out) { k.add(a, b, n, out); }},
     {"mul", [](auto& k, auto* a, auto* b, size_t n, float* out) { k.mul(a, b, n, out); }},
     {"mul_scalar", [](auto& k, auto* a, auto*, size_t n, float* out) { k.mul_scalar(a, 1.5F, n, out); }},
@@ -286,9 +284,6 @@ TEST(GuardedRows, NormsAndRopeStayInTheirBuffers) {
       rms_norm_heads(plain, 0, kRows, weight.data(), 1e-5F, head_dim);
       rms_norm_heads(guarded, 0, kRows, gh.data(), 1e-5F, head_dim);
       expect_bits(got, want, what + " heads");
-      layer_norm_rows(plain, 0, kRows, weight.data(), nullptr, 1e-5F);
-      layer_norm_rows(guarded, 0, kRows, gw.data(), nullptr, 1e-5F);
-      expect_bits(got, want, what + " layer");
 
       std::vector<float> row(rope->row_floats());
       const Floats grow(rope->row_floats(), guard);
