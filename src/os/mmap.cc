@@ -153,7 +153,8 @@ Result<HugeArena> HugeArena::allocate(size_t bytes) {
   arena.size_ = *size;
   if (head > 0) ::munmap(raw, head);
   if (kPageBytes - head > 0) ::munmap(arena.data_ + *size, kPageBytes - head);
-  arena.advised_ = ::madvise(arena.data_, arena.size_, MADV_HUGEPAGE) == 0;
+  // A refusal only costs time: small pages serve as well.
+  static_cast<void>(::madvise(arena.data_, arena.size_, MADV_HUGEPAGE));
   return arena;
 }
 
@@ -163,14 +164,11 @@ uint64_t HugeArena::resident_bytes(uint64_t bytes) {
 }
 
 HugeArena::HugeArena(HugeArena&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      advised_(std::exchange(other.advised_, false)) {}
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
 HugeArena& HugeArena::operator=(HugeArena&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
-  std::swap(advised_, other.advised_);
   return *this;
 }
 

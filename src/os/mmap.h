@@ -91,15 +91,12 @@ class HugeArena {
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }  // as asked for, rounded up to whole huge pages
-  /// Whether the system took the request for huge pages; it may still use small ones for lack of free memory.
-  bool huge_pages_advised() const { return advised_; }
   /// Gives whole pages inside [offset, offset + length) back; they read as zero afterwards.
   Status release(size_t offset, size_t length);
 
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  bool advised_ = false;
 };
 
 }  // namespace isthmus

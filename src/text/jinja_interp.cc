@@ -223,36 +223,32 @@ Interp::Flow Interp::run_iteration(const Stmt& stmt, LoopState& loop, bool lazy_
   return flow;
 }
 
-Interp::Flow Interp::exec_set_block(const Stmt& stmt) {
-  Value value;
+Interp::Flow Interp::capture_block(const Stmt& stmt, Value* value) {
   Flow flow;
   {
     Capture capture(*this);
     enter_scope();
     flow = exec_block(stmt.body);
     leave_scope();
-    value = capture.take();
+    *value = capture.take();
   }
   if (flow != Flow::kNormal) return flow;
-  for (const Postfix& step : stmt.chain) value = apply(value, step);
-  assign(stmt.target, value);
+  for (const Postfix& step : stmt.chain) *value = apply(*value, step);
   return Flow::kNormal;
+}
+
+Interp::Flow Interp::exec_set_block(const Stmt& stmt) {
+  Value value;
+  const Flow flow = capture_block(stmt, &value);
+  if (flow == Flow::kNormal) assign(stmt.target, value);
+  return flow;
 }
 
 Interp::Flow Interp::exec_filter_block(const Stmt& stmt) {
   Value value;
-  Flow flow;
-  {
-    Capture capture(*this);
-    enter_scope();
-    flow = exec_block(stmt.body);
-    leave_scope();
-    value = capture.take();
-  }
-  if (flow != Flow::kNormal) return flow;
-  for (const Postfix& step : stmt.chain) value = apply(value, step);
-  write_str(*out_, value);
-  return Flow::kNormal;
+  const Flow flow = capture_block(stmt, &value);
+  if (flow == Flow::kNormal) write_str(*out_, value);
+  return flow;
 }
 
 Interp::Flow Interp::exec_with(const Stmt& stmt) {

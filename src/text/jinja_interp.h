@@ -81,6 +81,8 @@ class Interp {
   Flow run_loop(const Stmt& stmt, const Value& iterable, uint32_t depth0);
   Flow run_iteration(const Stmt& stmt, LoopState& loop, bool lazy_filter, bool* completed);
   bool passes_filter(const Stmt& stmt, const Value& item);
+  /// Runs a block with its output going through the chain of filters into *value.
+  Flow capture_block(const Stmt& stmt, Value* value);
   Flow exec_set_block(const Stmt& stmt);
   Flow exec_filter_block(const Stmt& stmt);
   Flow exec_with(const Stmt& stmt);
