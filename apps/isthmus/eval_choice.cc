@@ -14,7 +14,7 @@
 namespace isthmus::cli {
 namespace {
 
-constexpr size_t kWindow = 2048;
+constexpr size_t kChoiceContext = 2048;
 
 struct Question {
   std::string text;
@@ -52,8 +52,10 @@ Result<double> score_choice(Scorer& scorer, const std::string& question, const s
   size_t shared = 0;  // a token may span the border: it belongs to the choice then
   while (shared < context.size() && shared < whole.size() && context[shared] == whole[shared]) ++shared;
   if (shared == 0 || shared >= whole.size()) return invalid_argument("a question or a choice without tokens");
-  if (whole.size() > kWindow)
-    return resource_exhausted("a question of " + std::to_string(whole.size()) + " tokens; 2048 fit");
+  if (whole.size() > scorer.model().context()) {
+    return resource_exhausted("a question of " + std::to_string(whole.size()) + " tokens; " +
+                              std::to_string(scorer.model().context()) + " fit (--ctx)");
+  }
   double sum = 0;
   const auto add = [&](size_t position, std::span<float> logits) {
     log_softmax(logits, logits);
@@ -78,8 +80,8 @@ Status eval_choice(const EvalArgs& args, const Context& context) {
     questions.push_back(std::move(q));
   }
   if (questions.empty()) return corrupt(args.file + ": no questions");
-  EvalArgs sized = args;
-  ISTHMUS_ASSIGN_OR_RETURN(const auto scorer, make_scorer(sized, kWindow, context));
+  const size_t window = args.model.context != 0 ? args.model.context : kChoiceContext;
+  ISTHMUS_ASSIGN_OR_RETURN(const auto scorer, make_scorer(args, window, context));
   StopPolicy stop;
   stop.token = context.stop;
   size_t right = 0;
