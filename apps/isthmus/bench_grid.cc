@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 
 #include "apps/isthmus/figures.h"
 #include "base/rng.h"
@@ -44,23 +43,23 @@ class Bench {
     return ok_status();
   }
 
-  /// Reads `n` prompt tokens behind `depth` others.
-  Result<BenchRow> prefill(size_t n, size_t depth) {
-    BenchRow row = new_row("prefill", n, depth, 1);
+  /// Reads `n` prompt tokens of each of `batch` sequences behind `depth` others.
+  Result<BenchRow> prefill(size_t n, size_t depth, size_t batch) {
+    BenchRow row = new_row("prefill", n, depth, batch);
     std::vector<KvSequence> sequences;
-    ISTHMUS_RETURN_IF_ERROR(fill(1, depth, sequences));
-    ISTHMUS_RETURN_IF_ERROR(read(sequences[0], n));  // warm-up: pages, caches, clocks
+    ISTHMUS_RETURN_IF_ERROR(fill(batch, depth, sequences));
+    ISTHMUS_RETURN_IF_ERROR(read(sequences, n));  // warm-up: pages, caches, clocks
     std::vector<double> times;
     ISTHMUS_ASSIGN_OR_RETURN(EnergySpan span, EnergySpan::start(meter_, idle_watts_));
     for (int i = 0; i < grid_.repeats; ++i) {
-      ISTHMUS_RETURN_IF_ERROR(sequences[0].truncate(depth));
+      for (auto& sequence : sequences) ISTHMUS_RETURN_IF_ERROR(sequence.truncate(depth));
       const auto start = SteadyClock::now();
-      ISTHMUS_RETURN_IF_ERROR(read(sequences[0], n));
+      ISTHMUS_RETURN_IF_ERROR(read(sequences, n));
       times.push_back(seconds_since(start));
-      row.rates.push_back(static_cast<double>(n) / times.back());
+      row.rates.push_back(static_cast<double>(n * batch) / times.back());
     }
     row.ttft_seconds = quantile(times, 0.5);
-    return finish(row, span, n);
+    return finish(row, span, n * batch);
   }
 
   /// Generates `n` tokens for each of `batch` sequences behind `depth` tokens.
@@ -100,54 +99,49 @@ class Bench {
   }
 
   Status fill(size_t batch, size_t depth, std::vector<KvSequence>& sequences) {
-    for (size_t i = 0; i < batch; ++i) {
-      sequences.push_back(model_.make_sequence());
-      if (depth > 0) ISTHMUS_RETURN_IF_ERROR(read(sequences.back(), depth));
-    }
-    return ok_status();
+    for (size_t i = 0; i < batch; ++i) sequences.push_back(model_.make_sequence());
+    return depth > 0 ? read(sequences, depth) : ok_status();
   }
 
-  Status read(KvSequence& kv, size_t n) {
-    const auto tokens = random_tokens(n);
+  /// Reads `n` tokens of each sequence, all sequences in each step; the last step gives the logits of all.
+  Status read(std::vector<KvSequence>& kvs, size_t n) {
+    const size_t share = std::max<size_t>(1, kStepTokens / kvs.size());
     for (size_t at = 0; at < n;) {
-      ISTHMUS_RETURN_IF_ERROR(stop_.check());
-      const size_t count = std::min(kStepTokens, n - at);
-      ISTHMUS_RETURN_IF_ERROR(kv.grow(count));
-      const ForwardSequence sequence{&kv, std::span(tokens).subspan(at, count), {}};
-      const auto newest = static_cast<uint32_t>(count - 1);
-      ForwardStep step;
-      step.sequences = {&sequence, 1};
-      step.compute = model_.prompt_compute();
-      if (at + count == n) {
-        step.outputs = {&newest, 1};
-        step.logits = logits_.data();
-      }
-      ISTHMUS_RETURN_IF_ERROR(model_.transformer().forward(step, *workspace_, pool_));
-      kv.commit(count);
+      const size_t count = std::min(share, n - at);
+      ISTHMUS_RETURN_IF_ERROR(step(kvs, count, model_.prompt_compute(), at + count == n));
       at += count;
     }
     return ok_status();
   }
 
-  Status generate(std::vector<KvSequence>& kvs, size_t n, std::vector<double>* gaps) {
-    std::vector<uint32_t> outputs(kvs.size());
-    std::iota(outputs.begin(), outputs.end(), 0U);
-    for (size_t i = 0; i < n; ++i) {
-      ISTHMUS_RETURN_IF_ERROR(stop_.check());
-      const auto tokens = random_tokens(kvs.size());
-      const auto start = SteadyClock::now();
-      std::vector<ForwardSequence> sequences;
-      for (size_t s = 0; s < kvs.size(); ++s) {
-        ISTHMUS_RETURN_IF_ERROR(kvs[s].grow(1));
-        sequences.push_back({&kvs[s], std::span(tokens).subspan(s, 1), {}});
-      }
-      ForwardStep step;
-      step.sequences = sequences;
-      step.compute = model_.generation_compute();
-      step.outputs = outputs;
+  /// One forward step over `count` random tokens of each sequence, with the logits of each one's last when
+  /// `outputs` are wanted.
+  Status step(std::vector<KvSequence>& kvs, size_t count, Compute compute, bool outputs) {
+    ISTHMUS_RETURN_IF_ERROR(stop_.check());
+    const auto tokens = random_tokens(kvs.size() * count);
+    std::vector<ForwardSequence> sequences;
+    std::vector<uint32_t> newest;
+    for (size_t s = 0; s < kvs.size(); ++s) {
+      ISTHMUS_RETURN_IF_ERROR(kvs[s].grow(count));
+      sequences.push_back({&kvs[s], std::span(tokens).subspan(s * count, count), {}});
+      newest.push_back(static_cast<uint32_t>((s + 1) * count - 1));
+    }
+    ForwardStep step;
+    step.sequences = sequences;
+    step.compute = compute;
+    if (outputs) {
+      step.outputs = newest;
       step.logits = logits_.data();
-      ISTHMUS_RETURN_IF_ERROR(model_.transformer().forward(step, *workspace_, pool_));
-      for (auto& kv : kvs) kv.commit(1);
+    }
+    ISTHMUS_RETURN_IF_ERROR(model_.transformer().forward(step, *workspace_, pool_));
+    for (auto& kv : kvs) kv.commit(count);
+    return ok_status();
+  }
+
+  Status generate(std::vector<KvSequence>& kvs, size_t n, std::vector<double>* gaps) {
+    for (size_t i = 0; i < n; ++i) {
+      const auto start = SteadyClock::now();
+      ISTHMUS_RETURN_IF_ERROR(step(kvs, 1, model_.generation_compute(), true));
       if (gaps != nullptr) gaps->push_back(seconds_since(start));
     }
     return ok_status();
@@ -175,12 +169,12 @@ class Bench {
 
 Status run_lines(Bench& bench, const BenchGrid& grid, std::vector<BenchRow>& rows) {
   for (const size_t depth : grid.depths) {
-    for (const size_t n : grid.prompts) {
-      if (n == 0) continue;
-      ISTHMUS_ASSIGN_OR_RETURN(BenchRow row, bench.prefill(n, depth));
-      rows.push_back(std::move(row));
-    }
     for (const size_t batch : grid.batches) {
+      for (const size_t n : grid.prompts) {
+        if (n == 0) continue;
+        ISTHMUS_ASSIGN_OR_RETURN(BenchRow row, bench.prefill(n, depth, batch));
+        rows.push_back(std::move(row));
+      }
       for (const size_t n : grid.generate) {
         if (n == 0) continue;
         ISTHMUS_ASSIGN_OR_RETURN(BenchRow row, bench.decode(n, depth, batch));

@@ -1,5 +1,6 @@
 // isthmus bench: the five figures of a model over a grid of prompt length, depth, threads and batch.
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -34,15 +35,15 @@ void print_table(const std::vector<BenchRow>& rows) {
   table.print();
 }
 
-void print_csv(const std::vector<BenchRow>& rows) {
+void print_csv(const BenchReport& report) {
   fmt::print(
-      "kind,tokens,depth,batch,threads,tokens_per_second,spread,ttft_ms,tbt_p50_ms,tbt_p99_ms,joules_per_"
-      "token_gross,"
-      "joules_per_token_net,peak_memory_bytes\n");
-  for (const auto& r : rows) {
-    fmt::print("{},{},{},{},{},{:.3f},{:.4f},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{}\n", r.kind, r.tokens,
-               r.depth, r.batch, r.threads, r.rate(), r.spread(), r.ttft_seconds * 1e3, r.gap_p50 * 1e3,
-               r.gap_p99 * 1e3, r.joules_gross, r.joules_net, r.peak_bytes);
+      "kind,tokens,depth,batch,threads,tokens_per_second,spread,repeats,ttft_ms,tbt_p50_ms,tbt_p99_ms,"
+      "joules_per_token_gross,joules_per_token_net,energy_source,peak_memory_bytes\n");
+  for (const auto& r : report.rows) {
+    fmt::print("{},{},{},{},{},{:.3f},{:.4f},{:.3f},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{}\n", r.kind,
+               r.tokens, r.depth, r.batch, r.threads, r.rate(), r.spread(), fmt::join(r.rates, ";"),
+               r.ttft_seconds * 1e3, r.gap_p50 * 1e3, r.gap_p99 * 1e3, r.joules_gross, r.joules_net,
+               report.energy_source, r.peak_bytes);
   }
 }
 
@@ -83,7 +84,7 @@ Status bench(const BenchArgs& args, const Context& context) {
     return ok_status();
   }
   if (args.format == "csv") {
-    print_csv(report.rows);
+    print_csv(report);
     return ok_status();
   }
   fmt::print(
@@ -127,7 +128,7 @@ Command bench_command() {
                 ->capture_default_str();
             app.add_option("-t,--threads", g.threads, "thread counts (default: as many as can run at once)")
                 ->delimiter(',');
-            app.add_option("-b,--batch", g.batches, "sequences generated together")
+            app.add_option("-b,--batch", g.batches, "sequences that are read or generated together")
                 ->delimiter(',')
                 ->capture_default_str();
             app.add_option("-r,--repeat", g.repeats, "runs of each line")
