@@ -152,6 +152,7 @@ class Bench {
     const double tokens = static_cast<double>(tokens_per_run) * grid_.repeats;
     row.joules_gross = energy.gross_joules / tokens;
     row.joules_net = energy.net_joules / tokens;
+    row.energy_long_enough = energy.long_enough;
     row.peak_bytes = os::peak_resident_bytes();
     return row;
   }
@@ -206,8 +207,7 @@ Result<BenchReport> run_bench(const ModelArgs& args, const BenchGrid& grid, cons
   const size_t batch = std::max<size_t>(1, most(grid.batches));
   options.threads = most(threads);
   options.context = most(grid.depths) + std::max(most(grid.prompts), most(grid.generate));
-  options.kv_tokens = std::max(whole_blocks(most(grid.depths) + most(grid.prompts)),
-                               batch * whole_blocks(most(grid.depths) + most(grid.generate)));
+  options.kv_tokens = batch * whole_blocks(options.context);
   options.step_tokens = std::max(kStepTokens, batch);
   options.step_outputs = batch;
   const auto start = SteadyClock::now();

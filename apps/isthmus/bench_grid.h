@@ -29,6 +29,7 @@ struct BenchRow {
   double gap_p99 = 0;
   double joules_gross = 0;  // per token
   double joules_net = 0;
+  bool energy_long_enough = false;  // the line took as long as the energy source needs to say something
   uint64_t peak_bytes = 0;  // of the process so far
 
   double rate() const;    // median

@@ -20,6 +20,11 @@ std::string number(double value, int digits) {
   return value > 0 ? fmt::format("{:.{}f}", value, digits) : "-";
 }
 
+/// "?" where the line was too short for the source of the energy.
+std::string energy(double joules, const BenchRow& row) {
+  return row.energy_long_enough ? number(joules, 4) : "?";
+}
+
 std::string spread(const BenchRow& row) { return fmt::format("±{:.0f} %", row.spread() * 100); }
 
 void print_table(const std::vector<BenchRow>& rows) {
@@ -29,8 +34,8 @@ void print_table(const std::vector<BenchRow>& rows) {
   for (const auto& r : rows) {
     table.add({r.kind, std::to_string(r.tokens), std::to_string(r.depth), std::to_string(r.batch),
                std::to_string(r.threads), number(r.rate(), 1), spread(r), number(r.ttft_seconds * 1e3, 1),
-               number(r.gap_p50 * 1e3, 2), number(r.gap_p99 * 1e3, 2), number(r.joules_gross, 4),
-               number(r.joules_net, 4), human_bytes(r.peak_bytes)});
+               number(r.gap_p50 * 1e3, 2), number(r.gap_p99 * 1e3, 2), energy(r.joules_gross, r),
+               energy(r.joules_net, r), human_bytes(r.peak_bytes)});
   }
   table.print();
 }
@@ -62,6 +67,7 @@ nlohmann::ordered_json row_json(const std::string& model, const BenchRow& r) {
           {"tbt_p99_ms", r.gap_p99 * 1e3},
           {"joules_per_token_gross", r.joules_gross},
           {"joules_per_token_net", r.joules_net},
+          {"energy_long_enough", r.energy_long_enough},
           {"peak_memory_bytes", r.peak_bytes}};
 }
 

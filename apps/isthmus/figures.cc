@@ -60,9 +60,12 @@ nlohmann::ordered_json figures_json(const RunFigures& f, const std::optional<Ene
   };
   if (energy) {
     const auto tokens = static_cast<double>(std::max<size_t>(1, read_tokens(f) + f.generated_tokens));
+    // Without an idle baseline nobody knows what the run added to it.
+    nlohmann::ordered_json net;
+    if (energy->idle_watts > 0) net = energy->net_joules / tokens;
     out["energy"] = {{"source", energy_source_name(energy->source)},
                      {"joules_per_token_gross", energy->gross_joules / tokens},
-                     {"joules_per_token_net", energy->net_joules / tokens},
+                     {"joules_per_token_net", net},
                      {"idle_watts", energy->idle_watts},
                      {"long_enough", energy->long_enough}};
   }
