@@ -139,7 +139,8 @@ Result<const ChatTemplate*> LanguageModel::chat_template() const {
 RunShape LanguageModel::run_shape() const {
   RunShape shape;
   shape.context = plan_.context;
-  shape.max_tokens = std::min(std::max<size_t>(1, options_.step_tokens), plan_.context);
+  const size_t held = std::max(plan_.context, options_.kv_tokens);
+  shape.max_tokens = std::min(std::max<size_t>(1, options_.step_tokens), held);
   shape.max_outputs = std::max<size_t>(1, options_.step_outputs);
   shape.k_type = options_.kv_type;
   shape.v_type = options_.kv_type;

@@ -37,8 +37,8 @@ enum class Precision {
 struct ModelOptions {
   size_t context = 0;    // tokens of KV for one sequence; 0 = the model's, at most kDefaultContext
   size_t sequences = 1;  // how many sequences of that length the KV pool holds
-  size_t kv_tokens =
-      0;  // tokens that the KV pool holds, each sequence in whole blocks; 0 = sequences x context
+  /// Tokens that the KV pool holds, each sequence in whole blocks; 0 = sequences x context.
+  size_t kv_tokens = 0;
   size_t threads = 0;        // 0 = as many as can run at once
   size_t step_tokens = 512;  // prompt tokens per step
   size_t step_outputs = 1;   // most rows of logits per step
