@@ -30,7 +30,7 @@ struct BenchRow {
   double joules_gross = 0;  // per token
   double joules_net = 0;
   bool energy_long_enough = false;  // the line took as long as the energy source needs to say something
-  uint64_t peak_bytes = 0;  // of the process so far
+  uint64_t peak_bytes = 0;          // of the process so far
 
   double rate() const;    // median
   double spread() const;  // half the range, as a share of the median
