@@ -133,6 +133,7 @@ MemoryInfo memory_info() {
   return out;
 }
 
+uint64_t resident_bytes() { return status_kib("VmRSS:"); }
 uint64_t peak_resident_bytes() { return status_kib("VmHWM:"); }
 
 bool reset_peak_resident() {

@@ -33,7 +33,8 @@ struct MemoryInfo {
 };
 MemoryInfo memory_info();
 
-/// Highest resident set of this process so far, in bytes.
+/// Resident set of this process now, and its highest value so far, in bytes.
+uint64_t resident_bytes();
 uint64_t peak_resident_bytes();
 /// Sets the peak back to the present value where the kernel allows it (Linux: /proc/self/clear_refs).
 bool reset_peak_resident();

@@ -40,6 +40,9 @@ TEST(Memory, ThePeakFollowsWhatIsTouchedAndCanBeSetBack) {
   // The kernel adds a thread's latest pages to its counters in batches.
   EXPECT_GE(peak_resident_bytes(), before + (size_t{60} << 20));
   EXPECT_LE(peak_resident_bytes(), before + (size_t{96} << 20));
+  const uint64_t now = resident_bytes();
+  EXPECT_GT(now, size_t{1} << 20);
+  EXPECT_LE(now, peak_resident_bytes() + (size_t{1} << 20));
   EXPECT_GT(memory_info().total_bytes, memory_info().available_bytes);
 }
 
