@@ -12,13 +12,8 @@
 namespace isthmus::cli {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
 constexpr size_t kStepTokens = 512;
 constexpr double kIdleSeconds = 0.5;
-
-double seconds_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
 
 size_t most(const std::vector<size_t>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());

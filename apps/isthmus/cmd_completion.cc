@@ -11,12 +11,12 @@
 namespace isthmus::cli {
 namespace {
 
-struct Options {
+struct CompletionFlags {
   std::string shell;
   std::string output;
 };
 
-Status write_completion(const Context& context, const Options& options) {
+Status write_completion(const Context& context, const CompletionFlags& options) {
   ISTHMUS_ASSIGN_OR_RETURN(const std::string script,
                            completion_script(describe(context.root), options.shell));
   if (options.output.empty()) {
@@ -38,7 +38,7 @@ Command completion_command() {
               "For this session: eval \"$(isthmus completion bash)\", the same for zsh, or\n"
               "isthmus completion fish | source. `make install` installs all three.",
           .setup = [](CLI::App& app) {
-            auto options = std::make_shared<Options>();
+            auto options = std::make_shared<CompletionFlags>();
             app.add_option("SHELL", options->shell, "bash, zsh or fish")->required();
             app.add_option("--output", options->output, "File to write instead of standard output")
                 ->type_name("FILE");

@@ -24,15 +24,10 @@
 namespace isthmus::cli {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 constexpr size_t kProbeBytes = size_t{256}
                                << 20;  // larger than the caches of the machines that run small models
 constexpr size_t kDiskBytes = size_t{64} << 20;
-
-double seconds_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
 
 /// Sum of the words in [first, last) read as `streams` ascending streams side by side.
 uint64_t read_streams(const uint64_t* words, size_t first, size_t last, size_t streams) {

@@ -10,7 +10,7 @@
 namespace isthmus::cli {
 namespace {
 
-struct Options {
+struct ListFlags {
   StoreFlags store;
   bool catalogue = false;
   bool names = false;
@@ -23,7 +23,7 @@ Status print_names(const Models& models, Name name) {
   return ok_status();
 }
 
-Status list_catalogue(const Options& options, const Context& context) {
+Status list_catalogue(const ListFlags& options, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(const Catalogue catalogue, load_catalogue());
   if (options.names) {
     return print_names(catalogue.entries(), [](const CatalogueEntry& entry) { return entry.name; });
@@ -49,7 +49,7 @@ Status list_catalogue(const Options& options, const Context& context) {
   return ok_status();
 }
 
-Status list_store(const Options& options, const Context& context) {
+Status list_store(const ListFlags& options, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(const ModelStore store, open_store(options.store));
   ISTHMUS_ASSIGN_OR_RETURN(const std::vector<StoredModel> models, store.list());
   if (options.names) {
@@ -82,8 +82,8 @@ Status list_store(const Options& options, const Context& context) {
   return ok_status();
 }
 
-Action set_up(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+Action set_up_list(CLI::App& app) {
+  auto options = std::make_shared<ListFlags>();
   app.add_flag("--catalogue,--catalog", options->catalogue, "List what can be pulled by name instead");
   app.add_flag("--names", options->names, "Print the names alone, one per line");
   add_store_flags(app, options->store);
@@ -102,7 +102,7 @@ Command list_command() {
           .json = true,
           .aliases = {"ls"},
           .description = "",
-          .setup = set_up};
+          .setup = set_up_list};
 }
 
 }  // namespace isthmus::cli

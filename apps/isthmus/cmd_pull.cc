@@ -11,7 +11,7 @@
 namespace isthmus::cli {
 namespace {
 
-struct Options {
+struct PullFlags {
   std::string reference;
   std::string name;
   std::string sha256;
@@ -47,7 +47,7 @@ void print_outcome(const PullOutcome& outcome, const Context& context) {
   fmt::print("{}\n", outcome.path);
 }
 
-Status pull(const Options& options, const Context& context) {
+Status pull(const PullFlags& options, const Context& context) {
   PullOptions pull;
   pull.name = options.name;
   pull.sha256 = options.sha256;
@@ -60,8 +60,8 @@ Status pull(const Options& options, const Context& context) {
   return ok_status();
 }
 
-Action set_up(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+Action set_up_pull(CLI::App& app) {
+  auto options = std::make_shared<PullFlags>();
   app.add_option("MODEL", options->reference, "A name of the catalogue, a source, or a path")->required();
   app.add_option("--name", options->name, "What to call the model here")->type_name("NAME");
   app.add_option("--sha256", options->sha256, "What the digest of the file must be")->type_name("HEX");
@@ -81,7 +81,7 @@ Command pull_command() {
           .json = true,
           .aliases = {},
           .description = kDescription,
-          .setup = set_up};
+          .setup = set_up_pull};
 }
 
 }  // namespace isthmus::cli

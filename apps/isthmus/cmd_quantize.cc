@@ -19,7 +19,7 @@
 namespace isthmus::cli {
 namespace {
 
-struct Options {
+struct QuantizeFlags {
   std::string model;
   std::string output;
   std::string target;
@@ -51,7 +51,7 @@ Result<std::optional<DType>> type_option(const std::string& flag, const std::str
       fmt::format("{}: no tensor type is called '{}'{}", flag, name, did_you_mean(name, known)));
 }
 
-Result<QuantizeWish> read_wish(const Options& options) {
+Result<QuantizeWish> read_wish(const QuantizeFlags& options) {
   if (find_quantize_target(options.target) == nullptr) {
     std::vector<std::string> known;
     for (const QuantizeTarget& target : quantize_targets()) known.emplace_back(target.name);
@@ -83,7 +83,7 @@ QuantizeReport planned_report(const GgufFile& file, const std::vector<TensorDeci
   return report;
 }
 
-Result<QuantizeReport> convert(const GgufFile& file, const Options& options, const QuantizeWish& wish,
+Result<QuantizeReport> convert(const GgufFile& file, const QuantizeFlags& options, const QuantizeWish& wish,
                                const Context& context) {
   ProgressBar bar(options.quiet);
   QuantizeOptions quantize;
@@ -99,7 +99,7 @@ Result<QuantizeReport> convert(const GgufFile& file, const Options& options, con
   return report;
 }
 
-nlohmann::ordered_json report_json(const QuantizeReport& report, const Options& options) {
+nlohmann::ordered_json report_json(const QuantizeReport& report, const QuantizeFlags& options) {
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
   for (const TensorReport& tensor : report.tensors) {
     const TensorDecision& decision = tensor.decision;
@@ -168,7 +168,7 @@ void print_tensors(const QuantizeReport& report, bool measured) {
   fmt::print("\n");
 }
 
-Status quantize(const Context& context, const Options& options) {
+Status quantize(const Context& context, const QuantizeFlags& options) {
   ISTHMUS_ASSIGN_OR_RETURN(const QuantizeWish wish, read_wish(options));
   ISTHMUS_ASSIGN_OR_RETURN(const ResolvedModel model, find_model(options.model, options.store));
   ISTHMUS_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(model.path));
@@ -212,7 +212,7 @@ Command quantize_command() {
       .aliases = {"quantise"},
       .description = description(),
       .setup = [](CLI::App& app) {
-        auto options = std::make_shared<Options>();
+        auto options = std::make_shared<QuantizeFlags>();
         app.add_option("MODEL", options->model, "Name of a model or path of a GGUF file")->required();
         app.add_option("OUTPUT", options->output, "File to write")->required();
         app.add_option("TYPE", options->target, "Target, as Q8_0 or Q4_K_M")->required();

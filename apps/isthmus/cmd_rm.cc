@@ -11,7 +11,7 @@
 namespace isthmus::cli {
 namespace {
 
-struct Options {
+struct RemoveFlags {
   std::vector<std::string> names;
   StoreFlags store;
   bool leftovers = false;
@@ -27,7 +27,7 @@ Result<std::string> stored_name(const ModelStore& store, const Catalogue& catalo
   return exact.status();
 }
 
-Status remove_models(const Options& options, const Context& context) {
+Status remove_models(const RemoveFlags& options, const Context& context) {
   if (options.names.empty() && !options.leftovers) {
     return invalid_argument("name the models to remove, or give --leftovers");
   }
@@ -60,8 +60,8 @@ Status remove_models(const Options& options, const Context& context) {
   return ok_status();
 }
 
-Action set_up(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+Action set_up_rm(CLI::App& app) {
+  auto options = std::make_shared<RemoveFlags>();
   app.add_option("NAME", options->names, "Models to remove");
   app.add_flag("--leftovers", options->leftovers,
                "Remove files of no model and pulls abandoned two weeks ago");
@@ -78,7 +78,7 @@ Command rm_command() {
           .json = true,
           .aliases = {"remove"},
           .description = "A file that several names share goes with the last of them.",
-          .setup = set_up};
+          .setup = set_up_rm};
 }
 
 }  // namespace isthmus::cli

@@ -12,7 +12,7 @@
 namespace isthmus::cli {
 namespace {
 
-struct Options {
+struct ShowFlags {
   std::string model;
   StoreFlags store;
   size_t context = 0;
@@ -56,7 +56,7 @@ nlohmann::ordered_json memory_json(const Page& page) {
           {"process", plan.process}, {"total", plan.total()}};
 }
 
-Result<nlohmann::ordered_json> page_json(const Page& page, const Options& options) {
+Result<nlohmann::ordered_json> page_json(const Page& page, const ShowFlags& options) {
   const ModelFacts& facts = page.facts;
   nlohmann::ordered_json out = {{"name", page.model.name.empty() ? facts.name : page.model.name},
                                 {"path", page.model.path},
@@ -148,7 +148,7 @@ void print_types(const Page& page) {
   table.print();
 }
 
-Status print_details(const Page& page, const Options& options) {
+Status print_details(const Page& page, const ShowFlags& options) {
   if (options.metadata) {
     Table table({"key", "value"});
     for (const std::string& key : page.file.keys()) {
@@ -172,7 +172,7 @@ Status print_details(const Page& page, const Options& options) {
   return ok_status();
 }
 
-Status show(const Context& context, const Options& options) {
+Status show(const Context& context, const ShowFlags& options) {
   ModelOptions model_options;
   model_options.process_bytes = process_bytes();  // before this command holds the file
   ISTHMUS_ASSIGN_OR_RETURN(const ResolvedModel model, find_model(options.model, options.store));
@@ -204,7 +204,7 @@ Command show_command() {
               "cache for\n"
               "the context, buffers of a step, tokenizer.",
           .setup = [](CLI::App& app) {
-            auto options = std::make_shared<Options>();
+            auto options = std::make_shared<ShowFlags>();
             app.add_option("MODEL", options->model, "Name of a model or path of a GGUF file")->required();
             app.add_option("-c,--ctx", options->context,
                            "Context to plan memory for, in tokens (default: what 'run' would use)")

@@ -15,7 +15,7 @@
 namespace isthmus::cli {
 namespace {
 
-struct Options {
+struct TokenizeFlags {
   std::string model;
   StoreFlags store;
   std::string text;
@@ -87,7 +87,7 @@ void print_tokens_json(const Tokenizer& tokenizer, const std::vector<TokenId>& i
   print_json({{"tokenizer", tokenizer.name()}, {"count", ids.size()}, {"ids", ids}, {"pieces", pieces}});
 }
 
-Status tokenize(const Context& context, const Options& options) {
+Status tokenize(const Context& context, const TokenizeFlags& options) {
   if (options.text_given && !options.file.empty()) {
     return invalid_argument("give TEXT or --file, not both");
   }
@@ -143,7 +143,7 @@ Command tokenize_command() {
           "Special tokens such as <|im_end|> are ordinary text unless --special is given. BOS and EOS are\n"
           "added as the model's metadata asks, unless --no-bos is given.",
       .setup = [](CLI::App& app) {
-        auto options = std::make_shared<Options>();
+        auto options = std::make_shared<TokenizeFlags>();
         app.add_option("MODEL", options->model, "Name of a model or path of a GGUF file")->required();
         CLI::Option* text = app.add_option("TEXT", options->text, "Text; standard input when absent");
         app.add_option("-f,--file", options->file, "Read the text from a file ('-': standard input)")

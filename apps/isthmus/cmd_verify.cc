@@ -11,14 +11,14 @@
 namespace isthmus::cli {
 namespace {
 
-struct Options {
+struct VerifyFlags {
   std::vector<std::string> names;
   StoreFlags store;
   bool quiet = false;
 };
 
 /// The names to look at: those given (aliases replaced), or all.
-Result<std::vector<std::string>> names_to_verify(const Options& options, const ModelStore& store) {
+Result<std::vector<std::string>> names_to_verify(const VerifyFlags& options, const ModelStore& store) {
   std::vector<std::string> out;
   if (options.names.empty()) {
     ISTHMUS_ASSIGN_OR_RETURN(const std::vector<StoredModel> models, store.list());
@@ -35,7 +35,7 @@ Result<std::vector<std::string>> names_to_verify(const Options& options, const M
   return out;
 }
 
-Status verify(const Options& options, const Context& context) {
+Status verify(const VerifyFlags& options, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(const ModelStore store, open_store(options.store));
   ISTHMUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, names_to_verify(options, store));
   if (names.empty()) say("No models in {}.\n", printable(store.path()));
@@ -63,8 +63,8 @@ Status verify(const Options& options, const Context& context) {
   return bad;
 }
 
-Action set_up(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+Action set_up_verify(CLI::App& app) {
+  auto options = std::make_shared<VerifyFlags>();
   app.add_option("NAME", options->names, "Models to verify; none: all");
   app.add_flag("-q,--quiet", options->quiet, "Show no progress");
   add_store_flags(app, options->store);
@@ -80,7 +80,7 @@ Command verify_command() {
           .json = true,
           .aliases = {},
           .description = "",
-          .setup = set_up};
+          .setup = set_up_verify};
 }
 
 }  // namespace isthmus::cli

@@ -1,6 +1,7 @@
 // The five figures of a run, for people and as JSON.
 #pragma once
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -9,6 +10,11 @@
 #include "engine/generate.h"
 
 namespace isthmus::cli {
+
+using SteadyClock = std::chrono::steady_clock;
+inline double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
 
 /// Value at quantile q (0 to 1) by linear interpolation; 0 when empty.
 double quantile(std::vector<double> values, double q);

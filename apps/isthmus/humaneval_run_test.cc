@@ -5,11 +5,11 @@
 namespace isthmus::cli {
 namespace {
 
-const HumanEvalProblem kProblem = {"T/0", "def f(x):\n    \"\"\"doc\"\"\"\n",
-                                   "def check(c):\n    assert c(1) == 2\n    assert c(2) == 3", "f"};
+const HumanEvalProblem kAddOne = {"T/0", "def f(x):\n    \"\"\"doc\"\"\"\n",
+                                  "def check(c):\n    assert c(1) == 2\n    assert c(2) == 3", "f"};
 
 HumanEvalVerdict verdict(const std::string& answer) {
-  auto run = run_humaneval(kProblem, answer, {});
+  auto run = run_humaneval(kAddOne, answer, {});
   EXPECT_TRUE(run.ok()) << run.status().to_string();
   return run.ok() ? *run : HumanEvalVerdict{};
 }

@@ -13,10 +13,9 @@
 namespace isthmus {
 namespace {
 
-constexpr uint32_t kMagic = 0x46554747;       // "GGUF"
+constexpr uint32_t kGgufMagic = 0x46554747;   // "GGUF"
 constexpr uint64_t kMinKeyValueBytes = 14;    // length 8, one byte of key, type 4, one byte of value
 constexpr uint64_t kMinTensorInfoBytes = 33;  // length 8, one byte of name, dims 4 + 8, type 4, offset 8
-constexpr std::string_view kAlignmentKey = "general.alignment";
 
 Status at_offset(Status status, uint64_t offset) {
   return Status(status.code(), fmt::format("{} (at offset {})", status.message(), offset));
@@ -62,7 +61,7 @@ class Parser {
   Status read_preamble() {
     const auto magic = reader_.read<uint32_t>();
     if (!magic) return truncated("the magic");
-    if (*magic != kMagic) return corrupt("this is not a GGUF file (wrong magic)");
+    if (*magic != kGgufMagic) return corrupt("this is not a GGUF file (wrong magic)");
     const auto version = reader_.read<uint32_t>();
     if (!version) return truncated("the version");
     ISTHMUS_RETURN_IF_ERROR(check_version(*version));
@@ -174,14 +173,14 @@ class Parser {
   }
 
   Status read_alignment() {
-    const auto at = std::ranges::find(out_.entries, kAlignmentKey, &GgufEntry::key);
+    const auto at = std::ranges::find(out_.entries, kGgufAlignmentKey, &GgufEntry::key);
     if (at == out_.entries.end()) return ok_status();
     if (at->type != GgufType::kU32) {
-      return corrupt(fmt::format("{} is of type {}, not u32", kAlignmentKey, gguf_type_name(at->type)));
+      return corrupt(fmt::format("{} is of type {}, not u32", kGgufAlignmentKey, gguf_type_name(at->type)));
     }
     alignment_ = ByteReader(at->payload).read<uint32_t>().value();
     if (std::has_single_bit(alignment_) && alignment_ <= kGgufMaxAlignment) return ok_status();
-    return corrupt(fmt::format("{} is {}; it must be a power of two up to {}", kAlignmentKey, alignment_,
+    return corrupt(fmt::format("{} is {}; it must be a power of two up to {}", kGgufAlignmentKey, alignment_,
                                kGgufMaxAlignment));
   }
 

@@ -14,6 +14,9 @@
 
 namespace isthmus {
 
+/// The metadata key that the layout of a file depends on.
+inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
+
 /// One metadata pair. `element` and `count` describe an array; otherwise they are the type itself and 1.
 /// `payload` is what GgufFile::raw() returns.
 struct GgufEntry {

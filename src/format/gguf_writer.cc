@@ -12,8 +12,7 @@
 namespace isthmus {
 namespace {
 
-constexpr uint32_t kVersion = 3;
-constexpr std::string_view kAlignmentKey = "general.alignment";
+constexpr uint32_t kGgufVersionWritten = 3;
 
 /// Appends little-endian values to a vector.
 class Encoder {
@@ -77,7 +76,7 @@ Result<uint64_t> size_of_tensor(DType type, std::span<const uint64_t> dims) {
 
 Status GgufHeader::set_raw(std::string_view key, GgufType type, GgufType element, uint64_t count,
                            std::span<const std::byte> payload) {
-  if (key == kAlignmentKey) return invalid_argument("general.alignment is set by set_alignment()");
+  if (key == kGgufAlignmentKey) return invalid_argument("general.alignment is set by set_alignment()");
   if (count > kGgufMaxArrayElements) {
     return resource_exhausted(fmt::format("key {} has {} array elements, the limit is {}",
                                           quote_untrusted(key), count, kGgufMaxArrayElements));
@@ -116,7 +115,7 @@ Status GgufHeader::set_strings(std::string_view key, std::span<const std::string
 }
 
 Status GgufHeader::copy(const GgufFile& file, std::string_view key) {
-  if (key == kAlignmentKey) {
+  if (key == kGgufAlignmentKey) {
     ISTHMUS_ASSIGN_OR_RETURN(const auto alignment, file.get_uint(key));
     return set_alignment(static_cast<uint32_t>(alignment));  // the reader has bounded it
   }
@@ -128,7 +127,7 @@ Status GgufHeader::copy(const GgufFile& file, std::string_view key) {
 }
 
 void GgufHeader::remove(std::string_view key) {
-  if (key == kAlignmentKey) return;
+  if (key == kGgufAlignmentKey) return;
   std::erase_if(pairs_, [&](const Pair& pair) { return pair.key == key; });
 }
 
@@ -141,9 +140,11 @@ Status GgufHeader::set_alignment(uint32_t alignment) {
     return failed_precondition("the alignment must be set before the first tensor is added");
   alignment_ = alignment;
   const auto payload = std::as_bytes(std::span(&alignment, 1));
-  return store(
-      kAlignmentKey,
-      Pair{std::string(kAlignmentKey), GgufType::kU32, GgufType::kU32, 1, {payload.begin(), payload.end()}});
+  return store(kGgufAlignmentKey, Pair{std::string(kGgufAlignmentKey),
+                                       GgufType::kU32,
+                                       GgufType::kU32,
+                                       1,
+                                       {payload.begin(), payload.end()}});
 }
 
 Status GgufHeader::add_tensor(std::string_view name, DType type, std::span<const uint64_t> dims) {
@@ -167,7 +168,7 @@ Status GgufHeader::add_tensor(std::string_view name, DType type, std::span<const
 std::vector<std::byte> GgufHeader::encode() const {
   Encoder out;
   out.append(std::as_bytes(std::span(std::string_view("GGUF"))));
-  out.number(kVersion);
+  out.number(kGgufVersionWritten);
   out.number(static_cast<uint64_t>(tensors_.size()));
   out.number(static_cast<uint64_t>(pairs_.size()));
   for (const auto& pair : pairs_) {

@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr size_t kAll = size_t{1} << 30;
+constexpr size_t kReadAll = size_t{1} << 30;
 
 std::vector<std::byte> pattern(size_t n, size_t start) {
   std::vector<std::byte> out(n);
@@ -25,7 +25,7 @@ std::vector<std::byte> pattern(size_t n, size_t start) {
 
 /// What a SimFileSystem holds under a name, as the reader wants it.
 std::vector<std::byte> contents(SimFileSystem& files, const std::string& path) {
-  const auto text = files.read(path, kAll).value();
+  const auto text = files.read(path, kReadAll).value();
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
 }

@@ -15,8 +15,8 @@
 namespace isthmus {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'I', 'S', 'T', 'H', 'L', 'O', 'G', '1'};
-constexpr uint32_t kVersion = 1;
+constexpr std::array<char, 8> kLogitsMagic = {'I', 'S', 'T', 'H', 'L', 'O', 'G', '1'};
+constexpr uint32_t kLogitsVersion = 1;
 constexpr size_t kHeaderBytes = 128;
 constexpr size_t kProducerBytes = 40;
 constexpr size_t kAlignment = 64;
@@ -84,9 +84,9 @@ Bytes encode_head(const LogitsLayout& layout) {
   Bytes tokens;
   for (const int32_t token : layout.tokens) tokens.u32(static_cast<uint32_t>(token));
   Bytes out;
-  out.text({kMagic.data(), kMagic.size()}, kMagic.size());
+  out.text({kLogitsMagic.data(), kLogitsMagic.size()}, kLogitsMagic.size());
   for (const uint32_t value :
-       {kVersion, static_cast<uint32_t>(kHeaderBytes), static_cast<uint32_t>(layout.type), layout.vocab,
+       {kLogitsVersion, static_cast<uint32_t>(kHeaderBytes), static_cast<uint32_t>(layout.type), layout.vocab,
         layout.windows, layout.window_tokens, layout.first_row, layout.rows_per_window,
         layout.by_token ? kByToken : 0U, 0U}) {
     out.u32(value);
@@ -126,8 +126,8 @@ Result<LogitsFile> LogitsFile::parse(std::span<const std::byte> bytes, std::stri
 
 Status LogitsFile::parse_layout() {
   ByteReader reader(bytes_);
-  const auto magic = reader.take_text(kMagic.size());
-  if (!magic || *magic != std::string_view(kMagic.data(), kMagic.size()))
+  const auto magic = reader.take_text(kLogitsMagic.size());
+  if (!magic || *magic != std::string_view(kLogitsMagic.data(), kLogitsMagic.size()))
     return corrupt("not an ISTHLOG1 file");
   if (bytes_.size() < kHeaderBytes) return corrupt("it ends inside the header");
   std::array<uint32_t, 10> words;  // all reads below stay inside the header
@@ -137,7 +137,7 @@ Status LogitsFile::parse_layout() {
   const uint32_t tokens_crc = *reader.read<uint32_t>();
   if (*reader.read<uint32_t>() != crc32(bytes_.first(kHeaderBytes - 4)))
     return corrupt("wrong header checksum");
-  if (words[0] != kVersion || words[2] > 1) {
+  if (words[0] != kLogitsVersion || words[2] > 1) {
     return unsupported("version " + std::to_string(words[0]) + ", row type " + std::to_string(words[2]));
   }
   if (words[1] != kHeaderBytes || words[8] > kByToken || words[9] != 0)

@@ -19,11 +19,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr size_t kAll = size_t{1} << 30;
+constexpr size_t kWholeFile = size_t{1} << 30;
 constexpr uint64_t kLayers = 8;
 
-std::vector<std::byte> contents(FileSystem& files, const std::string& path) {
-  const auto text = files.read(path, kAll).value();
+std::vector<std::byte> written_file(FileSystem& files, const std::string& path) {
+  const auto text = files.read(path, kWholeFile).value();
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
 }
@@ -65,7 +65,7 @@ std::vector<std::byte> source_file(bool tied = false, float poison = 0.0f) {
     EXPECT_TRUE(writer->append(std::as_bytes(std::span(values))).ok());
   }
   EXPECT_TRUE(writer->publish().ok());
-  return contents(files, "d/m");
+  return written_file(files, "d/m");
 }
 
 class QuantizeModelTest : public ::testing::Test {
@@ -94,7 +94,7 @@ TEST_F(QuantizeModelTest, EveryTargetGivesAModelThatReadsBackClose) {
     SimFileSystem files;
     const auto report = quantize_model(model, files, "d/out", options(std::string(target.name)));
     ASSERT_TRUE(report.ok()) << target.name << report.status().to_string();
-    const auto bytes = contents(files, "d/out");
+    const auto bytes = written_file(files, "d/out");
     const auto result = GgufFile::parse(bytes, "out");
     ASSERT_TRUE(result.ok()) << result.status().to_string();
     EXPECT_EQ(report->bytes_to, bytes.size());
@@ -119,7 +119,7 @@ TEST_F(QuantizeModelTest, TheReportedErrorIsTheRealOne) {
   const auto report = quantize(source, options("Q4_K_M"));
   ASSERT_TRUE(report.ok());
   const auto model = GgufFile::parse(source, "source").value();
-  const auto bytes = contents(files_, "d/out");
+  const auto bytes = written_file(files_, "d/out");
   const auto result = GgufFile::parse(bytes, "out").value();
   const auto* before = model.find("blk.2.attn_q.weight");
   const auto* after = result.find("blk.2.attn_q.weight");
@@ -190,7 +190,7 @@ TEST_F(QuantizeModelTest, AnyNumberOfThreadsGivesTheSameBytes) {
   for (const size_t threads : {1u, 2u, 3u, 7u, 100u}) {
     SimFileSystem files;
     ASSERT_TRUE(quantize_model(model, files, "d/out", options("Q5_K_M", threads)).ok());
-    const auto bytes = contents(files, "d/out");
+    const auto bytes = written_file(files, "d/out");
     if (first.empty()) first = bytes;
     EXPECT_TRUE(bytes == first) << threads;
   }
@@ -199,7 +199,7 @@ TEST_F(QuantizeModelTest, AnyNumberOfThreadsGivesTheSameBytes) {
 
 TEST_F(QuantizeModelTest, QuantisedSourcesAreRefusedUnlessAllowed) {
   ASSERT_TRUE(quantize(source_file(), options("Q8_0")).ok());
-  const auto quantised = contents(files_, "d/out");
+  const auto quantised = written_file(files_, "d/out");
   const auto model = GgufFile::parse(quantised, "q8").value();
   SimFileSystem files;
   const auto refused = quantize_model(model, files, "d/out", options("Q4_0")).status();
@@ -214,7 +214,7 @@ TEST_F(QuantizeModelTest, QuantisedSourcesAreRefusedUnlessAllowed) {
   const auto same = quantize_model(model, files, "d/q8", options("Q8_0"));
   ASSERT_TRUE(same.ok());
   EXPECT_EQ(decision(*same, "output.weight").reason, QuantizeReason::kUnchanged);
-  EXPECT_TRUE(contents(files, "d/q8") == quantised);
+  EXPECT_TRUE(written_file(files, "d/q8") == quantised);
 }
 
 TEST_F(QuantizeModelTest, BadWeightsNameTensorRowAndColumn) {
@@ -261,10 +261,10 @@ TEST_F(QuantizeModelTest, ProgressReachesTheEndAndStopsAreObeyed) {
   stopped.progress = [&](const QuantizeProgress& p) {
     if (p.tensor == 5) cancel.cancel();
   };
-  const auto before = contents(files_, "d/out");
+  const auto before = written_file(files_, "d/out");
   EXPECT_EQ(quantize(source, stopped).status().code(), Code::kCancelled);
   EXPECT_EQ(files_.names().size(), 1u);
-  EXPECT_TRUE(contents(files_, "d/out") == before);
+  EXPECT_TRUE(written_file(files_, "d/out") == before);
 }
 
 TEST_F(QuantizeModelTest, UnknownTargetsListTheKnown) {

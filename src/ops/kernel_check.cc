@@ -1,12 +1,12 @@
 #include "ops/kernel_check.h"
 
-#include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <vector>
 
 #include "base/rng.h"
 #include "kernels/float_kernels.h"
 #include "kernels/linear_kernels.h"
+#include "ops/aligned_bytes.h"
 #include "ops/linear.h"
 #include "tensor/dtype.h"
 #include "tensor/quantize.h"
@@ -15,8 +15,8 @@
 namespace isthmus {
 namespace {
 
-constexpr size_t kRows = 40;   // two whole panels and a part of a third
-constexpr size_t kCols = 512;  // two super-blocks
+constexpr size_t kCheckRows = 40;  // two whole panels and a part of a third
+constexpr size_t kCols = 512;      // two super-blocks
 constexpr size_t kTokens = 11;
 
 constexpr DType kTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ4_0,
@@ -24,14 +24,7 @@ constexpr DType kTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType:
                             DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,   DType::kQ5_K,
                             DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
 
-struct FreeDeleter {
-  void operator()(std::byte* p) const { std::free(p); }
-};
-using Buffer = std::unique_ptr<std::byte, FreeDeleter>;
-
-Buffer make_buffer(size_t bytes) {
-  return Buffer(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64 + 64)));
-}
+AlignedBytes make_buffer(size_t bytes) { return aligned_bytes(bytes + 64, 64); }
 
 std::vector<float> random_floats(size_t n, Rng& rng) {
   std::vector<float> out(n);
@@ -41,26 +34,26 @@ std::vector<float> random_floats(size_t n, Rng& rng) {
 
 /// A packed random matrix of `type`; empty data when it cannot be made, which the caller reports.
 struct TestMatrix {
-  Buffer data;
+  AlignedBytes data;
   PackedMatrix view{};
 };
 
 TestMatrix make_matrix(DType type, Rng& rng) {
   TestMatrix out;
   const auto row = row_bytes(type, kCols);
-  const auto bytes = packed_bytes(type, kRows, kCols, Compute::kInt16);
+  const auto bytes = packed_bytes(type, kCheckRows, kCols, Compute::kInt16);
   const auto format = pack_format(type, Compute::kInt16);
   if (!row || !bytes.ok() || !format.ok()) return out;
-  std::vector<std::byte> source(*row * kRows);
-  for (size_t r = 0; r < kRows; ++r) {
+  std::vector<std::byte> source(*row * kCheckRows);
+  for (size_t r = 0; r < kCheckRows; ++r) {
     const auto values = random_floats(kCols, rng);
     if (!quantize_row(type, values.data(), kCols, nullptr, source.data() + r * *row).ok()) return out;
   }
-  Buffer data = make_buffer(*bytes);
-  const size_t panels = (kRows + kPanelRows - 1) / kPanelRows;
-  if (!pack_panels(type, source.data(), kRows, kCols, Compute::kInt16, 0, panels, data.get()).ok())
+  AlignedBytes data = make_buffer(*bytes);
+  const size_t panels = (kCheckRows + kPanelRows - 1) / kPanelRows;
+  if (!pack_panels(type, source.data(), kCheckRows, kCols, Compute::kInt16, 0, panels, data.get()).ok())
     return out;
-  out.view = PackedMatrix{*format, kRows, kCols, data.get()};
+  out.view = PackedMatrix{*format, kCheckRows, kCols, data.get()};
   out.data = std::move(data);
   return out;
 }
@@ -68,11 +61,11 @@ TestMatrix make_matrix(DType type, Rng& rng) {
 std::vector<float> product(const TestMatrix& matrix, const std::vector<float>& x, size_t tokens,
                            Compute compute, Isa isa, ThreadPool& pool) {
   const LinearKernels& kernels = linear_kernels_for(isa);
-  const Buffer memory = make_buffer(Activations::bytes(tokens, kCols, compute, kernels));
+  const AlignedBytes memory = make_buffer(Activations::bytes(tokens, kCols, compute, kernels));
   const Activations acts(x.data(), kCols, tokens, kCols, compute, memory.get(), kernels);
   quantize_activations(acts, 0, tokens);
-  std::vector<float> y(tokens * kRows);
-  const LinearTask task{&matrix.view, y.data(), kRows};
+  std::vector<float> y(tokens * kCheckRows);
+  const LinearTask task{&matrix.view, y.data(), kCheckRows};
   pool.run([&](Worker& worker) { linear({&task, 1}, acts, worker); });
   return y;
 }

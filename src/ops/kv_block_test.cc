@@ -20,7 +20,7 @@ float rounded(KvType type, float x) {
   return x;
 }
 
-std::vector<float> random_rows(size_t n, uint32_t seed) {
+std::vector<float> normal_floats(size_t n, uint32_t seed) {
   std::mt19937 rng(seed);
   std::normal_distribution<float> normal(0.0f, 2.0f);
   std::vector<float> rows(n);
@@ -47,7 +47,7 @@ TEST(KvBlockTest, ReadsBackTheRoundedRowAndTouchesNothingElse) {
     for (const KvPart part : kParts) {
       for (const size_t dim : {8u, 64u, 72u, 80u, 96u, 128u, 256u, 264u, 512u}) {
         std::vector<std::byte> block(kv_part_bytes(type, part, dim), std::byte{0x5a});
-        const auto rows = random_rows(32 * dim, 1);
+        const auto rows = normal_floats(32 * dim, 1);
         for (const size_t slot : {31u, 0u, 7u}) {
           kv_write(type, part, block.data(), slot, rows.data() + slot * dim, dim);
         }
@@ -74,7 +74,7 @@ TEST(KvBlockTest, ManyRowsAreTheSameBytesAsOneByOne) {
     for (const KvPart part : kParts) {
       for (const size_t dim : {64u, 72u, 256u, 320u}) {
         const size_t ld = dim + 5;
-        const auto rows = random_rows(32 * ld, 2);
+        const auto rows = normal_floats(32 * ld, 2);
         std::vector<std::byte> one(kv_part_bytes(type, part, dim));
         std::vector<std::byte> many = one;
         for (size_t slot = 3; slot < 32; ++slot) {

@@ -6,10 +6,9 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
+#include "ops/aligned_bytes.h"
 #include "ops/linear_streams.h"
 
 namespace isthmus {
@@ -157,14 +156,9 @@ void run_packed(const Job& job, const Lane* lanes, size_t first, size_t last, co
   }
 }
 
-struct FreeDeleter {
-  void operator()(std::byte* p) const { std::free(p); }
-};
-
 /// This thread's scratch; null when there is no memory for it.
 std::byte* thread_scratch() {
-  thread_local const std::unique_ptr<std::byte, FreeDeleter> scratch(
-      static_cast<std::byte*>(std::aligned_alloc(kVectorBytes, kLinearScratchBytes)));
+  thread_local const AlignedBytes scratch = aligned_bytes(kLinearScratchBytes, kVectorBytes);
   return scratch.get();
 }
 

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <vector>
 
+#include "ops/aligned_bytes.h"
 #include "ops/linear.h"
 
 namespace isthmus {
@@ -23,10 +22,6 @@ constexpr StreamPlan kCandidates[] = {{1, 0}, {1, 2048}, {2, 1024}, {4, 0}, {4, 
 
 constexpr size_t kProbeCols = 1024;
 constexpr size_t kProbeBytes = 96u << 20;
-
-struct FreeDeleter {
-  void operator()(std::byte* p) const { std::free(p); }
-};
 
 /// Seconds of one product over the whole probe matrix under the plan in use.
 double time_product(const PackedMatrix& matrix, const Activations& x, float* y, ThreadPool& pool) {
@@ -52,8 +47,7 @@ void set_stream_plan(const StreamPlan& plan) {
 Result<StreamPlan> measure_streams(ThreadPool& pool) {
   const size_t bytes_per_panel = panel_bytes(PackFormat::kQ4_0, kProbeCols);
   const size_t rows = kProbeBytes / bytes_per_panel * kPanelRows;
-  const std::unique_ptr<std::byte, FreeDeleter> weights(
-      static_cast<std::byte*>(std::aligned_alloc(2u << 20, kProbeBytes)));
+  const AlignedBytes weights = aligned_bytes(kProbeBytes, 2u << 20);
   if (weights == nullptr) {
     return resource_exhausted(fmt::format("no memory for the {} MiB bandwidth probe", kProbeBytes >> 20));
   }
@@ -64,8 +58,7 @@ Result<StreamPlan> measure_streams(ThreadPool& pool) {
   const std::vector<float> row(kProbeCols, 1.0f);
   std::vector<float> y(rows);
   const size_t x_bytes = Activations::bytes(1, kProbeCols, Compute::kInt16);
-  const std::unique_ptr<std::byte, FreeDeleter> memory(
-      static_cast<std::byte*>(std::aligned_alloc(kVectorBytes, x_bytes)));
+  const AlignedBytes memory = aligned_bytes(x_bytes, kVectorBytes);
   if (memory == nullptr) return resource_exhausted("no memory for the bandwidth probe");
   const Activations x(row.data(), kProbeCols, 1, kProbeCols, Compute::kInt16, memory.get());
   quantize_activations(x, 0, 1);

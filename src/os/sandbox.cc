@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPoll{20};
 constexpr uint64_t kMaxInput = 64ull << 20;
 
-std::string error_text(int error) { return std::strerror(error); }
+std::string reason(int error) { return std::strerror(error); }
 
 class Fd {
  public:
@@ -58,7 +58,7 @@ struct Pipe {
 
 Result<Pipe> make_pipe() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return io_error("sandbox: cannot make a pipe: " + error_text(errno));
+  if (pipe2(ends, O_CLOEXEC) != 0) return io_error("sandbox: cannot make a pipe: " + reason(errno));
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
@@ -73,7 +73,7 @@ Result<Fd> make_input(const std::string& text) {
     done += static_cast<size_t>(n);
   }
   if (file.get() < 0 || done < text.size() || lseek(file.get(), 0, SEEK_SET) != 0) {
-    return io_error("sandbox: cannot hold the input: " + error_text(errno));
+    return io_error("sandbox: cannot hold the input: " + reason(errno));
   }
   return file;
 }
@@ -109,13 +109,13 @@ void add_parents(Preparation& prep, const std::string& relative) {
 // Shows `path` at the same place: a symbolic link as a link when `keep_link`, else what it leads to.
 Status show(Preparation& prep, const std::string& path, bool keep_link, bool device) {
   struct stat info {};
-  if ((keep_link ? lstat : stat)(path.c_str(), &info) != 0) return not_found(path + ": " + error_text(errno));
+  if ((keep_link ? lstat : stat)(path.c_str(), &info) != 0) return not_found(path + ": " + reason(errno));
   const std::string relative = path.substr(1);
   add_parents(prep, relative);
   if (S_ISLNK(info.st_mode)) {
     std::array<char, 4096> target;
     const ssize_t n = readlink(path.c_str(), target.data(), target.size());
-    if (n <= 0) return io_error(path + ": " + error_text(errno));
+    if (n <= 0) return io_error(path + ": " + reason(errno));
     prep.plan.links.push_back(
         {prep.strings.keep(std::string(target.data(), static_cast<size_t>(n))), prep.strings.keep(relative)});
     return ok_status();
@@ -234,12 +234,12 @@ Result<Isolation> find_isolation() {
   const int error =
       sandbox::probe(Isolation::kUserNamespace, maps.root, maps.uid.c_str(), maps.gid.c_str(), &step);
   if (error == 0) return Isolation::kUserNamespace;
-  std::string why = std::string("user namespaces: ") + sandbox::step_name(step) + ": " + error_text(error);
+  std::string why = std::string("user namespaces: ") + sandbox::step_name(step) + ": " + reason(error);
   if (maps.root) {
     const int root_error =
         sandbox::probe(Isolation::kRootNamespace, true, maps.uid.c_str(), maps.gid.c_str(), &step);
     if (root_error == 0) return Isolation::kRootNamespace;
-    why += std::string("; as root: ") + sandbox::step_name(step) + ": " + error_text(root_error);
+    why += std::string("; as root: ") + sandbox::step_name(step) + ": " + reason(root_error);
   }
   return unsupported(
       "no way to isolate a program here (" + why +
@@ -309,7 +309,7 @@ class Run {
     begin_ = Clock::now();
     keeper_ = fork();
     if (keeper_ == 0) sandbox::run_keeper(prep.plan);
-    if (keeper_ < 0) return io_error("sandbox: cannot fork: " + error_text(errno));
+    if (keeper_ < 0) return io_error("sandbox: cannot fork: " + reason(errno));
     streams_[0] = {std::move(out.read), &result_.out};
     streams_[1] = {std::move(err.read), &result_.err};
     status_ = std::move(status.read);
@@ -334,7 +334,7 @@ class Run {
                                        pollfd{streams_[0].fd.get(), POLLIN, 0},
                                        pollfd{streams_[1].fd.get(), POLLIN, 0}};
       if (poll(watched.data(), watched.size(), static_cast<int>(kPoll.count())) < 0 && errno != EINTR) {
-        return io_error("sandbox: poll: " + error_text(errno));
+        return io_error("sandbox: poll: " + reason(errno));
       }
       for (size_t i = 0; i < streams_.size(); ++i) {
         if (watched[i + 1].revents != 0) streams_[i].drain(spec_.limits.output_bytes);
@@ -395,7 +395,7 @@ class Run {
     std::string what = std::string("sandbox: ") + sandbox::step_name(record_->step);
     if (record_->item >= 0 && item < prep.plan.binds.size())
       what += std::string(" ") + prep.plan.binds[item].source;
-    what += ": " + error_text(record_->value);
+    what += ": " + reason(record_->value);
     if (record_->step == sandbox::Step::kExec) {
       return not_found(what + ": " + spec_.argv[0] + " (is it below /usr or one of the readable paths?)");
     }

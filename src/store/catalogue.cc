@@ -4,6 +4,7 @@
 #include <set>
 
 #include "store/json_text.h"
+#include "store/licence.h"
 #include "store/sha256.h"
 
 namespace isthmus {
@@ -14,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kFormat = 1;
+constexpr uint64_t kCatalogueFormat = 1;
 constexpr size_t kMaxModels = 10'000;
 constexpr size_t kMaxAliases = 64;
 constexpr size_t kMaxSources = 16;
@@ -29,18 +30,6 @@ Result<std::vector<std::string>> string_list(const json& object, const char* key
     if (!item.is_string()) return corrupt(std::string("'") + key + "' holds something that is not a string");
     out.push_back(item.get<std::string>());
   }
-  return out;
-}
-
-Result<Licence> parse_licence(const json& model) {
-  const auto it = model.find("licence");
-  if (it == model.end() || !it->is_object()) return corrupt("'licence' is missing or not an object");
-  Licence out;
-  ISTHMUS_ASSIGN_OR_RETURN(out.id, json_string(*it, "id"));
-  ISTHMUS_ASSIGN_OR_RETURN(out.name, json_string(*it, "name"));
-  ISTHMUS_ASSIGN_OR_RETURN(out.url, json_string(*it, "url"));
-  ISTHMUS_ASSIGN_OR_RETURN(out.terms, json_string_or(*it, "terms", ""));
-  ISTHMUS_ASSIGN_OR_RETURN(out.must_accept, json_bool_or(*it, "must_accept", false));
   return out;
 }
 
@@ -85,7 +74,7 @@ Result<Catalogue> Catalogue::built_in() { return parse(kCatalogueJson); }
 Result<Catalogue> Catalogue::parse(std::string_view text) {
   ISTHMUS_ASSIGN_OR_RETURN(const json root, parse_json_object(text, JsonLimits{size_t{16} << 20, 16}));
   ISTHMUS_ASSIGN_OR_RETURN(const uint64_t format, json_uint(root, "format"));
-  if (format != kFormat) {
+  if (format != kCatalogueFormat) {
     return unsupported("catalogue format " + std::to_string(format) + "; this program reads format 1");
   }
   const auto models = root.find("models");

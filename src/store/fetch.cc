@@ -9,7 +9,7 @@
 namespace isthmus {
 namespace {
 
-constexpr size_t kStep = size_t{1} << 20;
+constexpr size_t kReadStep = size_t{1} << 20;
 constexpr uint64_t kSlack = uint64_t{16} << 20;
 
 }  // namespace
@@ -38,7 +38,7 @@ Status fetch_local(const LocalFile& part, FetchContext& context) {
                               std::to_string(free) + " are free in " + context.partial.path());
   }
   if (!context.size && context.parts == 1) context.size = info.size;
-  std::vector<std::byte> buffer(kStep);
+  std::vector<std::byte> buffer(kReadStep);
   for (;;) {
     ISTHMUS_RETURN_IF_ERROR(context.options.stop.check());
     ISTHMUS_ASSIGN_OR_RETURN(const size_t got, file->read(buffer));

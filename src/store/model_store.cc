@@ -6,6 +6,7 @@
 
 #include "base/suggest.h"
 #include "store/json_text.h"
+#include "store/licence.h"
 #include "store/sha256.h"
 
 namespace isthmus {
@@ -13,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kFormat = 1;
+constexpr uint64_t kManifestFormat = 1;
 constexpr size_t kMaxManifest = size_t{1} << 20;
 constexpr auto kAbandoned = std::chrono::hours(14 * 24);
 constexpr std::string_view kManifestSuffix = ".json";
@@ -37,18 +38,6 @@ std::string name_of_file(const std::string& file) {
 
 std::string blob_name(const std::string& sha256) { return sha256 + std::string(kBlobSuffix); }
 
-Result<Licence> parse_licence(const json& object) {
-  const auto it = object.find("licence");
-  if (it == object.end() || !it->is_object()) return corrupt("'licence' is missing or not an object");
-  Licence out;
-  ISTHMUS_ASSIGN_OR_RETURN(out.id, json_string(*it, "id"));
-  ISTHMUS_ASSIGN_OR_RETURN(out.name, json_string(*it, "name"));
-  ISTHMUS_ASSIGN_OR_RETURN(out.url, json_string(*it, "url"));
-  ISTHMUS_ASSIGN_OR_RETURN(out.terms, json_string_or(*it, "terms", ""));
-  ISTHMUS_ASSIGN_OR_RETURN(out.must_accept, json_bool_or(*it, "must_accept", false));
-  return out;
-}
-
 bool is_old(const FileInfo& info) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto then = std::chrono::nanoseconds(info.mtime_ns);
@@ -59,7 +48,7 @@ bool is_old(const FileInfo& info) {
 
 std::string manifest_text(const Manifest& manifest) {
   const Licence& licence = manifest.licence;
-  const json value = {{"format", kFormat},
+  const json value = {{"format", kManifestFormat},
                       {"name", manifest.name},
                       {"sha256", manifest.sha256},
                       {"size", manifest.size},
@@ -78,7 +67,7 @@ std::string manifest_text(const Manifest& manifest) {
 Result<Manifest> parse_manifest(std::string_view text) {
   ISTHMUS_ASSIGN_OR_RETURN(const json value, parse_json_object(text, JsonLimits{kMaxManifest, 8}));
   ISTHMUS_ASSIGN_OR_RETURN(const uint64_t format, json_uint(value, "format"));
-  if (format != kFormat) return unsupported("manifest format " + std::to_string(format));
+  if (format != kManifestFormat) return unsupported("manifest format " + std::to_string(format));
   Manifest out;
   ISTHMUS_ASSIGN_OR_RETURN(out.name, json_string(value, "name"));
   if (!is_model_name(out.name)) return corrupt("'name' is not a model name");

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kSyncStep = uint64_t{64} << 20;
 constexpr size_t kMaxRecord = 65536;
-constexpr uint64_t kFormat = 1;
+constexpr uint64_t kRecordFormat = 1;
 
 }  // namespace
 
@@ -38,7 +38,7 @@ void PartialFile::load_record(bool trust_unsynced, uint64_t file_size) {
   const auto safe = json_uint(*record, "safe");
   const auto validator = json_string(*record, "validator");
   const auto linked = json_string(*record, "linked_sha256");
-  if (!format.ok() || *format != kFormat || !source.ok() || *source != source_ || !parts.ok() ||
+  if (!format.ok() || *format != kRecordFormat || !source.ok() || *source != source_ || !parts.ok() ||
       !begin.ok() || !safe.ok() || !validator.ok() || !linked.ok()) {
     return;
   }
@@ -98,13 +98,10 @@ Status PartialFile::checkpoint() {
 }
 
 Status PartialFile::write_record() {
-  const nlohmann::json record = {{"format", kFormat},
-                                 {"source", source_},
-                                 {"parts_done", parts_done_},
-                                 {"part_begin", part_begin_},
-                                 {"safe", safe_},
-                                 {"validator", validator_},
-                                 {"linked_sha256", linked_sha256_}};
+  const nlohmann::json record = {
+      {"format", kRecordFormat},        {"source", source_}, {"parts_done", parts_done_},
+      {"part_begin", part_begin_},      {"safe", safe_},     {"validator", validator_},
+      {"linked_sha256", linked_sha256_}};
   return publish_text(folder_, record_name(), json_text(record));
 }
 

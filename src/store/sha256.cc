@@ -9,7 +9,7 @@
 namespace isthmus {
 namespace {
 
-constexpr size_t kStep = size_t{1} << 20;
+constexpr size_t kHashStep = size_t{1} << 20;
 
 }  // namespace
 
@@ -63,7 +63,7 @@ std::string sha256_of(std::string_view text) {
 
 Status hash_bytes(FolderFile& file, uint64_t bytes, Sha256& hash, const StopPolicy& stop,
                   const std::function<void(uint64_t)>& progress) {
-  std::vector<std::byte> buffer(kStep);
+  std::vector<std::byte> buffer(kHashStep);
   while (bytes > 0) {
     ISTHMUS_RETURN_IF_ERROR(stop.check());
     const auto want = static_cast<size_t>(std::min<uint64_t>(bytes, buffer.size()));

@@ -12,7 +12,7 @@
 namespace isthmus {
 namespace {
 
-constexpr size_t kStep = size_t{1} << 18;
+constexpr size_t kUnpackStep = size_t{1} << 18;
 constexpr uint64_t kFreeOutput = uint64_t{16} << 20;  // a small file may compress as well as it likes
 constexpr uint32_t kUnixTypeMask = 0170000;
 constexpr uint32_t kUnixRegular = 0100000;
@@ -96,7 +96,7 @@ Status stream_member(zip_t* archive, const Member& member, const WheelLimits& li
                      uint64_t& total, const ByteConsumer& consume) {
   const std::unique_ptr<zip_file_t, ZipFileClose> file(zip_fopen_index(archive, member.index, 0));
   if (!file) return corrupt("the member '" + member.name + "': " + text_of(zip_get_error(archive)));
-  std::vector<std::byte> buffer(kStep);
+  std::vector<std::byte> buffer(kUnpackStep);
   uint64_t done = 0;
   for (;;) {
     ISTHMUS_RETURN_IF_ERROR(stop.check());

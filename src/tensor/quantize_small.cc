@@ -9,47 +9,48 @@
 namespace isthmus::quant {
 namespace {
 
-constexpr size_t kN = kSmallBlock;
-using Codes = std::array<uint8_t, kN>;
+using SmallCodes = std::array<uint8_t, kSmallBlock>;
 
 /// Nibble j of byte j is value j, the upper nibble value j + 16.
-void pack_nibbles(const Codes& codes, uint8_t (&qs)[16]) {
+void pack_nibbles(const SmallCodes& codes, uint8_t (&qs)[16]) {
   for (size_t j = 0; j < 16; ++j) {
     qs[j] = static_cast<uint8_t>((codes[j] & 15) | ((codes[j + 16] & 15) << 4));
   }
 }
 
-void pack_high_bits(const Codes& codes, uint8_t (&qh)[4]) {
+void pack_high_bits(const SmallCodes& codes, uint8_t (&qh)[4]) {
   for (auto& byte : qh) byte = 0;
-  for (size_t i = 0; i < kN; ++i) {
+  for (size_t i = 0; i < kSmallBlock; ++i) {
     qh[i / 8] = static_cast<uint8_t>(qh[i / 8] | (((static_cast<uint32_t>(codes[i]) >> 4) & 1u) << (i % 8)));
   }
 }
 
-/// Codes of x ~ d * (code + low).
-Codes scale_codes(const UniformLevels& levels, const float* x, float d) {
+/// SmallCodes of x ~ d * (code + low).
+SmallCodes scale_codes(const UniformLevels& levels, const float* x, float d) {
   const float id = inverse(d);
-  Codes codes;
-  for (size_t i = 0; i < kN; ++i) codes[i] = static_cast<uint8_t>(levels.nearest(x[i] * id) - levels.low);
+  SmallCodes codes;
+  for (size_t i = 0; i < kSmallBlock; ++i)
+    codes[i] = static_cast<uint8_t>(levels.nearest(x[i] * id) - levels.low);
   return codes;
 }
 
-Codes affine_codes(const float* x, Affine fit, float high) {
+SmallCodes affine_codes(const float* x, Affine fit, float high) {
   const float id = inverse(fit.d);
-  Codes codes;
-  for (size_t i = 0; i < kN; ++i) codes[i] = static_cast<uint8_t>(affine_level(x[i], id, fit.m, high));
+  SmallCodes codes;
+  for (size_t i = 0; i < kSmallBlock; ++i)
+    codes[i] = static_cast<uint8_t>(affine_level(x[i], id, fit.m, high));
   return codes;
 }
 
 /// Fits, and returns the scale as stored.
 template <class Levels>
 float stored_scale(const Levels& levels, const float* x, const float* w, Search search, uint16_t& d) {
-  d = nonzero_f16(fit_scale(levels, x, w, kN, search));
+  d = nonzero_f16(fit_scale(levels, x, w, kSmallBlock, search));
   return f16_to_f32(d);
 }
 
 Affine stored_affine(const float* x, const float* w, float high, Search search, uint16_t& d, uint16_t& m) {
-  const Affine fit = fit_affine(x, w, kN, high, false, search);
+  const Affine fit = fit_affine(x, w, kSmallBlock, high, false, search);
   d = nonzero_f16(fit.d);
   m = f32_to_f16(-fit.m);
   return {f16_to_f32(d), -f16_to_f32(m)};
@@ -61,7 +62,7 @@ constexpr Search kAffineSearch = {-1.5f, 0.125f, 22};
 /// 2^(e - 128), see dequantize_small.cc.
 float mxfp4_half_scale(int e) { return std::ldexp(1.0f, e - 128); }
 
-/// Codes by value: 0..7 for 0, 1, 2, 3, 4, 6, 8, 12, and 9..15 for their negatives.
+/// SmallCodes by value: 0..7 for 0, 1, 2, 3, 4, 6, 8, 12, and 9..15 for their negatives.
 uint8_t mxfp4_code(float v) {
   constexpr std::array<float, 7> kMiddles = {0.5f, 1.5f, 2.5f, 3.5f, 5.0f, 7.0f, 10.0f};
   uint32_t code = 0;
@@ -71,7 +72,7 @@ uint8_t mxfp4_code(float v) {
 
 float mxfp4_error(const float* x, const float* w, float d) {
   float error = 0.0f;
-  for (size_t i = 0; i < kN; ++i) {
+  for (size_t i = 0; i < kSmallBlock; ++i) {
     const float rest = x[i] - d * static_cast<float>(kMxfp4Values[mxfp4_code(x[i] / d)]);
     error += w[i] * rest * rest;
   }
@@ -107,25 +108,25 @@ void quantize(const float* x, const float* w, BlockQ5_1& block) {
 void quantize(const float* x, const float* /*w*/, BlockQ8_0& block) {
   // 255 levels leave a search nothing to win: the largest value maps to 127.
   float largest = 0.0f;
-  for (size_t i = 0; i < kN; ++i) largest = std::max(largest, std::fabs(x[i]));
+  for (size_t i = 0; i < kSmallBlock; ++i) largest = std::max(largest, std::fabs(x[i]));
   block.d = nonzero_f16(largest / 127.0f);
   constexpr UniformLevels kLevels = {-127.0f, 127.0f};
   const float id = inverse(f16_to_f32(block.d));
-  for (size_t i = 0; i < kN; ++i) block.qs[i] = static_cast<int8_t>(kLevels.nearest(x[i] * id));
+  for (size_t i = 0; i < kSmallBlock; ++i) block.qs[i] = static_cast<int8_t>(kLevels.nearest(x[i] * id));
 }
 
 void quantize(const float* x, const float* w, BlockIQ4_NL& block) {
   constexpr Search kSearch = {-20.0f, 4.0f, 10};  // in units of a table whose ends are -127 and 113
   constexpr Iq4Levels levels;
   const float id = inverse(stored_scale(levels, x, w, kSearch, block.d));
-  Codes codes;
-  for (size_t i = 0; i < kN; ++i) codes[i] = static_cast<uint8_t>(levels.code(x[i] * id));
+  SmallCodes codes;
+  for (size_t i = 0; i < kSmallBlock; ++i) codes[i] = static_cast<uint8_t>(levels.code(x[i] * id));
   pack_nibbles(codes, block.qs);
 }
 
 void quantize(const float* x, const float* w, BlockMXFP4& block) {
   float largest = 0.0f;
-  for (size_t i = 0; i < kN; ++i) largest = std::max(largest, std::fabs(x[i]));
+  for (size_t i = 0; i < kSmallBlock; ++i) largest = std::max(largest, std::fabs(x[i]));
   int exponent = 0;
   std::frexp(largest, &exponent);  // largest < 2^exponent
   // The largest level is 12: scales from "nothing clipped" down to "the largest value clipped by half".
@@ -141,8 +142,8 @@ void quantize(const float* x, const float* w, BlockMXFP4& block) {
   }
   if (largest == 0.0f) best = 0;
   block.e = static_cast<uint8_t>(best);
-  Codes codes;
-  for (size_t i = 0; i < kN; ++i) codes[i] = mxfp4_code(x[i] / mxfp4_half_scale(best));
+  SmallCodes codes;
+  for (size_t i = 0; i < kSmallBlock; ++i) codes[i] = mxfp4_code(x[i] / mxfp4_half_scale(best));
   pack_nibbles(codes, block.qs);
 }
 

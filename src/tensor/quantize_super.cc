@@ -13,9 +13,8 @@
 namespace isthmus::quant {
 namespace {
 
-constexpr size_t kN = kSuperBlock;
 constexpr int kRounds = 2;
-using Codes = std::array<uint8_t, kN>;
+using SuperCodes = std::array<uint8_t, kSuperBlock>;
 
 // ---- w = d * scale * level ----
 
@@ -44,7 +43,7 @@ int best_scale(const Levels& levels, const float* x, const float* w, size_t n, f
 /// The outer scale that suits the integer scales best: sum w x s q / sum w (s q)^2.
 template <size_t kGroups, class Levels>
 float outer_scale(const Levels& levels, const float* x, const float* w, const ScaleFit<kGroups>& fit) {
-  constexpr size_t kGroup = kN / kGroups;
+  constexpr size_t kGroup = kSuperBlock / kGroups;
   double top = 0.0;
   double bottom = 0.0;
   for (size_t g = 0; g < kGroups; ++g) {
@@ -63,7 +62,7 @@ float outer_scale(const Levels& levels, const float* x, const float* w, const Sc
 template <size_t kGroups, class Levels>
 ScaleFit<kGroups> fit_scales(const Levels& levels, const float* x, const float* w, int low, int high,
                              Search search) {
-  constexpr size_t kGroup = kN / kGroups;
+  constexpr size_t kGroup = kSuperBlock / kGroups;
   std::array<float, kGroups> wanted{};
   float extreme = 0.0f;
   for (size_t g = 0; g < kGroups; ++g) {
@@ -102,7 +101,7 @@ struct AffineFit {
 template <size_t kGroups>
 void best_pair(const float* x, const float* w, size_t g, Affine wanted, int limit, float high,
                AffineFit<kGroups>& fit) {
-  constexpr size_t kGroup = kN / kGroups;
+  constexpr size_t kGroup = kSuperBlock / kGroups;
   const auto guess = [](float value, uint16_t unit) {
     const float step = f16_to_f32(unit);
     return step == 0.0f ? 0 : static_cast<int>(round_to_even(clamp_or_low(value / step, 0.0f, 1e6f)));
@@ -128,7 +127,7 @@ void best_pair(const float* x, const float* w, size_t g, Affine wanted, int limi
 /// Solves for d and dmin with the integers and codes held.
 template <size_t kGroups>
 void refit_outer(const float* x, const float* w, float high, AffineFit<kGroups>& fit) {
-  constexpr size_t kGroup = kN / kGroups;
+  constexpr size_t kGroup = kSuperBlock / kGroups;
   double aa = 0.0, ab = 0.0, bb = 0.0, ax = 0.0, bx = 0.0;  // x ~ d * a - dmin * b
   for (size_t g = 0; g < kGroups; ++g) {
     const Affine stored = fit.group(g);
@@ -154,7 +153,7 @@ void refit_outer(const float* x, const float* w, float high, AffineFit<kGroups>&
 
 template <size_t kGroups>
 AffineFit<kGroups> fit_affines(const float* x, const float* w, int limit, float high, Search search) {
-  constexpr size_t kGroup = kN / kGroups;
+  constexpr size_t kGroup = kSuperBlock / kGroups;
   std::array<Affine, kGroups> wanted;
   Affine largest;
   for (size_t g = 0; g < kGroups; ++g) {
@@ -172,23 +171,23 @@ AffineFit<kGroups> fit_affines(const float* x, const float* w, int limit, float 
   return fit;
 }
 
-/// Codes 0 .. high of all groups.
+/// SuperCodes 0 .. high of all groups.
 template <size_t kGroups>
-Codes affine_codes(const float* x, const AffineFit<kGroups>& fit, float high) {
-  Codes codes;
-  for (size_t i = 0; i < kN; ++i) {
-    const Affine group = fit.group(i / (kN / kGroups));
+SuperCodes affine_codes(const float* x, const AffineFit<kGroups>& fit, float high) {
+  SuperCodes codes;
+  for (size_t i = 0; i < kSuperBlock; ++i) {
+    const Affine group = fit.group(i / (kSuperBlock / kGroups));
     codes[i] = static_cast<uint8_t>(affine_level(x[i], inverse(group.d), group.m, high));
   }
   return codes;
 }
 
-/// Codes above the lowest level of all groups.
+/// SuperCodes above the lowest level of all groups.
 template <size_t kGroups>
-Codes scale_codes(const UniformLevels& levels, const float* x, const ScaleFit<kGroups>& fit) {
-  Codes codes;
-  for (size_t i = 0; i < kN; ++i) {
-    const float d = f16_to_f32(fit.d) * static_cast<float>(fit.scale[i / (kN / kGroups)]);
+SuperCodes scale_codes(const UniformLevels& levels, const float* x, const ScaleFit<kGroups>& fit) {
+  SuperCodes codes;
+  for (size_t i = 0; i < kSuperBlock; ++i) {
+    const float d = f16_to_f32(fit.d) * static_cast<float>(fit.scale[i / (kSuperBlock / kGroups)]);
     codes[i] = static_cast<uint8_t>(levels.nearest(x[i] * inverse(d)) - levels.low);
   }
   return codes;
@@ -196,24 +195,24 @@ Codes scale_codes(const UniformLevels& levels, const float* x, const ScaleFit<kG
 
 // ---- where the bits go: the inverses of dequantize_super.cc ----
 
-void pack_two_bits(const Codes& codes, int shift, uint8_t (&out)[64]) {
+void pack_two_bits(const SuperCodes& codes, int shift, uint8_t (&out)[64]) {
   for (auto& byte : out) byte = 0;
-  for (size_t i = 0; i < kN; ++i) {
+  for (size_t i = 0; i < kSuperBlock; ++i) {
     const uint32_t bits = ((static_cast<uint32_t>(codes[i]) >> shift) & 3u) << (2 * (i / 32 % 4));
     out[32 * (i / 128) + i % 32] = static_cast<uint8_t>(out[32 * (i / 128) + i % 32] | bits);
   }
 }
 
-void pack_one_bit(const Codes& codes, int shift, uint8_t (&out)[32]) {
+void pack_one_bit(const SuperCodes& codes, int shift, uint8_t (&out)[32]) {
   for (auto& byte : out) byte = 0;
-  for (size_t i = 0; i < kN; ++i) {
+  for (size_t i = 0; i < kSuperBlock; ++i) {
     out[i % 32] =
         static_cast<uint8_t>(out[i % 32] | (((static_cast<uint32_t>(codes[i]) >> shift) & 1u) << (i / 32)));
   }
 }
 
 /// Q4_K, Q5_K: 64 values in 32 bytes.
-void pack_four_bits(const Codes& codes, uint8_t (&out)[128]) {
+void pack_four_bits(const SuperCodes& codes, uint8_t (&out)[128]) {
   for (size_t b = 0; b < 128; ++b) {
     const size_t i = 64 * (b / 32) + b % 32;
     out[b] = static_cast<uint8_t>((codes[i] & 15) | ((codes[i + 32] & 15) << 4));
@@ -221,7 +220,7 @@ void pack_four_bits(const Codes& codes, uint8_t (&out)[128]) {
 }
 
 /// Q6_K: 128 values in 64 bytes.
-void pack_low_bits_q6(const Codes& codes, uint8_t (&out)[128]) {
+void pack_low_bits_q6(const SuperCodes& codes, uint8_t (&out)[128]) {
   for (size_t b = 0; b < 128; ++b) {
     const size_t i = 128 * (b / 64) + b % 64;
     out[b] = static_cast<uint8_t>((codes[i] & 15) | ((codes[i + 64] & 15) << 4));

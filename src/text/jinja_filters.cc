@@ -17,12 +17,6 @@ namespace {
 /// The text of a value, charged for reading it.
 std::string text_of(Interp& in, const Value& value) { return to_str(in.budget(), value); }
 
-bool flag(const Value* value, bool otherwise = false) {
-  return value == nullptr ? otherwise : truthy(*value);
-}
-
-bool given(const Value* value) { return value != nullptr && !value->is(Kind::kNone); }
-
 Value f_upper(Interp& in, const Value& input, const Args& args) {
   bind(args, "upper", {});
   return Value::string(upper(text_of(in, input)), input.is_markup());

@@ -15,6 +15,14 @@ struct Filter {
 /// Filters of jinja_filters_list.cc: those that take or give sequences. Null when there is none of that name.
 const Filter* find_list_filter(std::string_view name);
 
+/// Whether an argument is true; `otherwise` when it was left out.
+inline bool flag(const Value* argument, bool otherwise = false) {
+  return argument == nullptr ? otherwise : truthy(*argument);
+}
+
+/// Whether an argument was given and is not None.
+inline bool given(const Value* argument) { return argument != nullptr && !argument->is(Kind::kNone); }
+
 /// Text of any value, as Python's str(); Markup stays Markup.
 Value soft_str(Interp& in, const Value& value);
 

@@ -11,11 +11,6 @@
 namespace isthmus::jinja {
 namespace {
 
-bool flag(const Value* value, bool otherwise = false) {
-  return value == nullptr ? otherwise : truthy(*value);
-}
-bool given(const Value* value) { return value != nullptr && !value->is(Kind::kNone); }
-
 Value generator(std::vector<Value> items) { return Value::list(std::move(items), Kind::kGenerator); }
 
 /// Text compares without case unless asked.
@@ -304,7 +299,7 @@ Value f_reject(Interp& in, const Value& v, const Args& args) { return select(in,
 Value f_selectattr(Interp& in, const Value& v, const Args& args) { return select(in, v, args, true, true); }
 Value f_rejectattr(Interp& in, const Value& v, const Args& args) { return select(in, v, args, false, true); }
 
-constexpr std::array kFilters = {
+constexpr std::array kListFilters = {
     Filter{"batch", f_batch},     Filter{"count", f_length},    Filter{"dictsort", f_dictsort},
     Filter{"first", f_first},     Filter{"groupby", f_groupby}, Filter{"items", f_items},
     Filter{"join", f_join},       Filter{"last", f_last},       Filter{"length", f_length},
@@ -318,7 +313,7 @@ constexpr std::array kFilters = {
 }  // namespace
 
 const Filter* find_list_filter(std::string_view name) {
-  for (const Filter& filter : kFilters) {
+  for (const Filter& filter : kListFilters) {
     if (filter.name == name) return &filter;
   }
   return nullptr;
