@@ -6,9 +6,9 @@ namespace isthmus {
 namespace {
 
 constexpr size_t kTreeTokens = 8;
-const std::vector<TokenId> kPrompt = {40, 41, 42, 43, 44};
+const std::vector<TokenId> kText = {40, 41, 42, 43, 44};
 
-std::shared_ptr<LanguageModel> load() {
+std::shared_ptr<LanguageModel> load_llama() {
   ModelOptions options;
   options.context = 64;
   options.sequences = 2;
@@ -23,7 +23,7 @@ std::unique_ptr<Session> session_at(const std::shared_ptr<LanguageModel>& model,
                                     const std::vector<TokenId>& more = {}) {
   auto session = Session::create(model);
   EXPECT_TRUE(session.ok()) << session.status().to_string();
-  EXPECT_TRUE((*session)->append(kPrompt, Purpose::kPrompt).ok());
+  EXPECT_TRUE((*session)->append(kText, Purpose::kPrompt).ok());
   for (const TokenId token : more) EXPECT_TRUE((*session)->append({&token, 1}, Purpose::kGeneration).ok());
   return std::move(*session);
 }
@@ -33,7 +33,7 @@ std::vector<float> logits_of(const Session& session) {
 }
 
 TEST(Session, ATreeWithoutParentsIsAChain) {
-  const auto model = load();
+  const auto model = load_llama();
   const size_t vocab = model->config().vocab;
   const auto session = session_at(model);
   const std::vector<TokenId> chain = {50, 51, 52};
@@ -47,24 +47,24 @@ TEST(Session, ATreeWithoutParentsIsAChain) {
   EXPECT_EQ(session->accept(std::vector<uint32_t>{0, 2}).code(), Code::kInvalidArgument);
   EXPECT_EQ(session->accept(std::vector<uint32_t>{0, 1, 2, 3}).code(), Code::kInvalidArgument);
   ASSERT_TRUE(session->accept(std::vector<uint32_t>{0, 1}).ok());
-  EXPECT_EQ(session->tokens().size(), kPrompt.size() + 2);
+  EXPECT_EQ(session->tokens().size(), kText.size() + 2);
   const TokenId next = 60;
   ASSERT_TRUE(session->append({&next, 1}, Purpose::kGeneration).ok());
   EXPECT_EQ(logits_of(*session), logits_of(*session_at(model, {50, 51, 60})));
 }
 
 TEST(Session, AcceptingNothingOfATreeKeepsTheLogits) {
-  const auto session = session_at(load());
+  const auto session = session_at(load_llama());
   const std::vector<float> before = logits_of(*session);
   std::vector<float> rows;
   ASSERT_TRUE(session->try_tree(std::vector<TokenId>{50, 51}, std::vector<int32_t>{-1, -1}, rows).ok());
   ASSERT_TRUE(session->accept({}).ok());
   EXPECT_EQ(logits_of(*session), before);
-  EXPECT_EQ(session->tokens().size(), kPrompt.size());
+  EXPECT_EQ(session->tokens().size(), kText.size());
 }
 
 TEST(Session, ATreeIsGoneOnceTheTextChanged) {
-  const auto model = load();
+  const auto model = load_llama();
   const std::vector<TokenId> tree = {50, 51};
   const std::vector<int32_t> parents = {-1, 0};
   std::vector<float> rows;
@@ -97,7 +97,7 @@ TEST(Session, ATreeIsGoneOnceTheTextChanged) {
 }
 
 TEST(Session, AFailedTreeChangesNothing) {
-  const auto session = session_at(load());
+  const auto session = session_at(load_llama());
   const std::vector<float> before = logits_of(*session);
   std::vector<float> rows;
   const auto try_tree = [&](const std::vector<TokenId>& tokens, const std::vector<int32_t>& parents) {
@@ -109,7 +109,7 @@ TEST(Session, AFailedTreeChangesNothing) {
   EXPECT_EQ(try_tree(std::vector<TokenId>(session->room() + 1, 50), {}), Code::kResourceExhausted);
   EXPECT_EQ(session->accept({}).code(), Code::kFailedPrecondition);
   EXPECT_EQ(logits_of(*session), before);
-  EXPECT_EQ(session->tokens().size(), kPrompt.size());
+  EXPECT_EQ(session->tokens().size(), kText.size());
 }
 
 }  // namespace

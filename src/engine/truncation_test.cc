@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<TokenId> kPrompt = {40, 41, 42, 43, 44};
+const std::vector<TokenId> kStart = {40, 41, 42, 43, 44};
 
 /// A copy of a tiny model that may be spoilt. Its embedding is not tied, so rows are read from the file.
 class SpoiltModel : public testing::Test {
@@ -38,7 +38,7 @@ class SpoiltModel : public testing::Test {
     const auto session = Session::create(model);
     EXPECT_TRUE(session.ok());
     GenerateRequest request;
-    request.prompt = kPrompt;
+    request.prompt = kStart;
     request.max_tokens = 12;
     request.ignore_stop_tokens = true;
     request.sampler.temperature = 0;
@@ -91,7 +91,7 @@ TEST_F(SpoiltModel, ALossBetweenTwoTokensStopsTheAnswerWithAnError) {
   const auto session = Session::create(*spoilt);
   ASSERT_TRUE(session.ok());
   GenerateRequest request;
-  request.prompt = kPrompt;
+  request.prompt = kStart;
   request.max_tokens = 12;
   request.ignore_stop_tokens = true;
   request.sampler.temperature = 0;
@@ -104,9 +104,9 @@ TEST_F(SpoiltModel, ALossBetweenTwoTokensStopsTheAnswerWithAnError) {
   expect_truncated(result.status());
   EXPECT_EQ(tokens, 3U);
   // The session holds what was read before, and says the same again; the other model does not notice.
-  EXPECT_EQ((*session)->tokens().size(), kPrompt.size() + 2);
-  expect_truncated((*session)->append(kPrompt, Purpose::kPrompt, {}));
-  EXPECT_EQ((*session)->tokens().size(), kPrompt.size() + 2);
+  EXPECT_EQ((*session)->tokens().size(), kStart.size() + 2);
+  expect_truncated((*session)->append(kStart, Purpose::kPrompt, {}));
+  EXPECT_EQ((*session)->tokens().size(), kStart.size() + 2);
   EXPECT_EQ(text_of(*other), expected);
 }
 

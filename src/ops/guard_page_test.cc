@@ -23,7 +23,7 @@ using testing_memory::Guard;
 using testing_memory::GuardedArray;
 
 using Floats = GuardedArray<float>;
-using Bytes = GuardedArray<std::byte>;
+using GuardedBytes = GuardedArray<std::byte>;
 
 constexpr Guard kGuards[] = {Guard::kBehind, Guard::kBefore};
 
@@ -42,13 +42,13 @@ void expect_bits(const GuardedArray<T>& got, const std::vector<T>& want, const s
 
 // ---- matrix products ----
 
-struct Shape {
+struct GuardedShape {
   size_t rows;
   size_t cols;
 };
 
 /// Odd rows, and columns of one block, of part of a vector of blocks, and of more than one super block.
-constexpr Shape kShapes[] = {{1, 32}, {7, 96}, {17, 160}, {33, 64}, {5, 256}, {19, 768}};
+constexpr GuardedShape kGuardedShapes[] = {{1, 32}, {7, 96}, {17, 160}, {33, 64}, {5, 256}, {19, 768}};
 
 /// The product, its accumulated form with a bias, and the gated form, one behind the other.
 std::vector<float> products(const PackedMatrix& w, const float* x, size_t tokens, Compute compute, Isa isa,
@@ -79,7 +79,7 @@ class GuardedLinear : public testing::TestWithParam<DType> {};
 TEST_P(GuardedLinear, ProductsStayInTheirBuffers) {
   const DType type = GetParam();
   ThreadPool pool(1, false);
-  for (const auto& [rows, cols] : kShapes) {
+  for (const auto& [rows, cols] : kGuardedShapes) {
     if (!row_bytes(type, cols)) continue;
     const auto src = random_rows(type, rows, cols, static_cast<uint32_t>(cols));
     const auto bias = random_floats(rows, 5);
@@ -94,12 +94,12 @@ TEST_P(GuardedLinear, ProductsStayInTheirBuffers) {
           const auto want = products(packed.matrix, x.data(), tokens, compute, isa, bias.data(),
                                      memory.data(), y.data(), pool);
           for (const Guard guard : kGuards) {
-            const Bytes w(std::span(packed.bytes.data(), packed.bytes.size()), guard);
+            const GuardedBytes w(std::span(packed.bytes.data(), packed.bytes.size()), guard);
             w.protect();
             const Floats x_guarded(x, guard);
             x_guarded.protect();
             const Floats bias_guarded(bias, guard);
-            const Bytes memory_guarded(need, guard);
+            const GuardedBytes memory_guarded(need, guard);
             const Floats y_guarded(tokens * rows, guard);
             PackedMatrix matrix = packed.matrix;
             matrix.data = w.data();
@@ -119,16 +119,16 @@ TEST_P(GuardedLinear, ProductsStayInTheirBuffers) {
 
 TEST_P(GuardedLinear, PackingAndUnpackingStayInTheirBuffers) {
   const DType type = GetParam();
-  for (const auto& [rows, cols] : kShapes) {
+  for (const auto& [rows, cols] : kGuardedShapes) {
     if (!row_bytes(type, cols)) continue;
     const auto src = random_rows(type, rows, cols, 3);
     for (const Compute compute : {Compute::kInt8, Compute::kF32}) {
       const auto packed = pack(type, src, rows, cols, compute);
       for (const Guard guard : kGuards) {
         const std::string what = std::string(dtype_info(type).name) + guard_name(guard);
-        const Bytes source(src, guard);
+        const GuardedBytes source(src, guard);
         source.protect();
-        const Bytes bytes(packed.bytes.size(), guard);
+        const GuardedBytes bytes(packed.bytes.size(), guard);
         ASSERT_TRUE(
             pack_panels(type, source.data(), rows, cols, compute, 0, panel_count(rows), bytes.data()).ok());
         expect_bits<std::byte>(bytes.span(), {packed.bytes.data(), packed.bytes.size()}, what);
@@ -302,7 +302,7 @@ TEST(GuardedRows, NormsAndRopeStayInTheirBuffers) {
 
 /// The KV of one head in blocks that lie apart, each part between guards of its own (or without any).
 struct Stream {
-  std::vector<Bytes> parts;
+  std::vector<GuardedBytes> parts;
   std::vector<KvBlockRef> refs;
   KvStreamRef view;
 
@@ -312,10 +312,10 @@ struct Stream {
     const size_t blocks = (keys + kBlockKeys - 1) / kBlockKeys;
     for (size_t b = 0; b < blocks; ++b) {
       KvBlockRef ref;
-      const Bytes& key = parts.emplace_back(kv_part_bytes(type, KvPart::kKey, head_dim), guard);
+      const GuardedBytes& key = parts.emplace_back(kv_part_bytes(type, KvPart::kKey, head_dim), guard);
       ref.k = key.data();
       std::memset(key.data(), 0, key.size());
-      const Bytes& value = parts.emplace_back(kv_part_bytes(type, KvPart::kValue, head_dim), guard);
+      const GuardedBytes& value = parts.emplace_back(kv_part_bytes(type, KvPart::kValue, head_dim), guard);
       ref.v = value.data();
       std::memset(value.data(), 0, value.size());
       const size_t first = b * kBlockKeys;
@@ -329,7 +329,7 @@ struct Stream {
       ref.v_type = type;
       refs.push_back(ref);
     }
-    for (const Bytes& part : parts) part.protect();
+    for (const GuardedBytes& part : parts) part.protect();
     view = {refs, keys, 0};
   }
 };
@@ -359,7 +359,7 @@ TEST(GuardedAttention, EveryBufferIsKept) {
                   gq.data(), kHeads * head_dim, out.data(), kHeads * head_dim, kHeads, 1, head_dim, 0.125F,
                   0.0F,      {&seq, 1},         nullptr};
               args.kernels = &attention_kernels_for(isa);
-              const Bytes scratch(attention_scratch_bytes(args, 1), guard);
+              const GuardedBytes scratch(attention_scratch_bytes(args, 1), guard);
               std::memset(scratch.data(), 0, scratch.size());
               attention(args, scratch.data(), 0, 1);
               // All instruction sets give the same bits; the first run is between guards at its other end.
