@@ -152,7 +152,8 @@ LineEditor::LineEditor()
   el_set(edit, EL_EDITOR, "emacs");
   el_set(edit, EL_HIST, history, history_.get());
   el_set(edit, EL_GETCFN, EditorHooks::read_character);
-  el_set(edit, EL_ADDFN, "isthmus-paste", "Put in what was pasted", EditorHooks::paste);
+  // The narrow form of this call would copy both texts and lose the copies.
+  el_wset(edit, EL_ADDFN, L"isthmus-paste", L"Put in what was pasted", EditorHooks::paste);
   for (const auto& [keys, command] : kBindings) {
     el_set(edit, EL_BIND, keys, command, static_cast<const char*>(nullptr));
   }

@@ -27,7 +27,8 @@ void check_source(const std::string& text) {
   require(!source->parts.empty() && source->parts.size() <= kMaxSourceParts);
   for (const SourcePart& part : source->parts) {
     if (const auto* pypi = std::get_if<PypiPart>(&part)) {
-      require(!pypi->package.empty() && pypi->package.front() != '-' && pypi->member.find("..") != 0);
+      require(!pypi->package.empty() && pypi->package.front() != '-');
+      require(("/" + pypi->member + "/").find("/../") == std::string::npos);
     }
   }
   const auto name = name_from_source(*source);

@@ -165,7 +165,8 @@ check "quietly" empty "$scratch/err"
 
 # ---- stopped ----
 patience=100  # tenths of a second
-[ -z "${ISTHMUS_SANITIZED:-}" ] || patience=900
+head_start=1.5
+[ -z "${ISTHMUS_SANITIZED:-}" ] || { patience=900; head_start=15; }
 head -c 60000 "$repo/docs/commands/"*.md /dev/null >"$scratch/text" 2>/dev/null
 # stop NAME SIGNAL ARG…: starts the command, lets it get to work, stops it; it has to end with 130 within seconds.
 stop() {
@@ -173,7 +174,7 @@ stop() {
   shift 2
   "$program" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null &
   local pid=$!
-  sleep 1.5
+  sleep $head_start
   kill "-$signal" $pid
   while kill -0 $pid 2>/dev/null && [ $waited -lt $patience ]; do
     sleep 0.1
