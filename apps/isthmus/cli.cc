@@ -153,7 +153,7 @@ std::string explain_unexpected(const CLI::App& command, const std::vector<std::s
 
 /// The parser's sentences about options with a missing value, or given twice, in our words.
 std::string explain_mismatch(const CLI::ParseError& error) {
-  const std::string text = error.what();
+  std::string text = error.what();
   if (const size_t end = text.find(" was given a disallowed flag override"); end != std::string::npos) {
     return fmt::format("--{} takes no value", text.substr(0, end));
   }

@@ -68,7 +68,7 @@ bool arguments_take_files(const CommandDoc& doc) {
 /// Shell words that print the models that an argument can name; empty when it names none. A MODEL may still
 /// have to be fetched, a NAME is of one that is here.
 std::string model_lists(const OptionDoc& positional) {
-  const std::string here = "isthmus list --names 2>/dev/null";
+  std::string here = "isthmus list --names 2>/dev/null";
   if (positional.name == "NAME") return here;
   return positional.name == "MODEL" ? here + "; isthmus list --catalogue --names 2>/dev/null" : "";
 }
@@ -86,7 +86,7 @@ std::string argument_words(const CommandDoc& doc, const CommandDoc& root) {
 
 std::string argument_models(const CommandDoc& doc) {
   for (const OptionDoc& positional : doc.positionals) {
-    const std::string lists = model_lists(positional);
+    std::string lists = model_lists(positional);
     if (!lists.empty()) return lists;
   }
   return "";
@@ -198,7 +198,8 @@ std::string zsh_arguments(const CommandDoc& command, const CommandDoc& root, con
     }
     if (positional.name == "COMMAND") action = "(" + verbs(root) + ")";
     const std::string place = positional.repeated ? "*" : std::to_string(i + 1);
-    out += indent + quoted(place + ":" + positional.name + ":" + action, false) + " \\\n";
+    out += fmt::format("{}{} \\\n", indent,
+                       quoted(fmt::format("{}:{}:{}", place, positional.name, action), false));
   }
   if (!command.commands.empty())
     out += indent + quoted("1:command:(" + verbs(command) + ")", false) + " \\\n";

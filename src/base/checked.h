@@ -27,7 +27,7 @@ template <std::integral T>
 /// `value` as To, or nullopt when it does not fit.
 template <std::integral To, std::integral From>
 [[nodiscard]] std::optional<To> checked_cast(From value) {
-  const auto out = static_cast<To>(value);
+  const auto out = static_cast<To>(value);  // NOLINT(bugprone-signed-char-misuse): numbers, not characters
   if (static_cast<From>(out) != value || ((out < To{}) != (value < From{}))) return std::nullopt;
   return out;
 }

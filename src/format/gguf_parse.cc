@@ -17,7 +17,7 @@ constexpr uint32_t kGgufMagic = 0x46554747;   // "GGUF"
 constexpr uint64_t kMinKeyValueBytes = 14;    // length 8, one byte of key, type 4, one byte of value
 constexpr uint64_t kMinTensorInfoBytes = 33;  // length 8, one byte of name, dims 4 + 8, type 4, offset 8
 
-Status at_offset(Status status, uint64_t offset) {
+Status at_offset(const Status& status, uint64_t offset) {
   return Status(status.code(), fmt::format("{} (at offset {})", status.message(), offset));
 }
 

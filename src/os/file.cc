@@ -171,7 +171,7 @@ Result<AtomicFile> AtomicFile::create(FileSystem& files, const std::string& path
 Status AtomicFile::append(std::span<const std::byte> bytes) {
   if (file_ == nullptr)
     return failed_precondition(fmt::format("'{}' is not open for writing any more", path_));
-  const auto status = file_->append(bytes);
+  auto status = file_->append(bytes);
   if (!status.ok()) {
     discard();
     return status;

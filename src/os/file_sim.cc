@@ -18,7 +18,7 @@ class SimFile final : public WritableFile {
 
   Status append(std::span<const std::byte> bytes) override {
     const std::lock_guard lock(files_.mutex_);
-    const auto status = files_.step("write", path_);
+    auto status = files_.step("write", path_);
     const size_t n = status.ok() ? bytes.size() : bytes.size() / 2;
     inode_->data.append(reinterpret_cast<const char*>(bytes.data()), n);
     return status;

@@ -75,7 +75,7 @@ class Iq4Levels {
   static size_t half_steps(float v) {
     const float shifted = 2.0f * clamp_or_low(v, -128.0f, 127.5f) + 256.0f;
     const auto whole = static_cast<int32_t>(shifted);
-    return static_cast<size_t>(whole + (static_cast<float>(whole) < shifted ? 1 : 0));
+    return static_cast<size_t>(whole) + (static_cast<float>(whole) < shifted ? 1 : 0);
   }
   static constexpr Tables make_tables() {
     Tables out{};

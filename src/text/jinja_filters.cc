@@ -259,7 +259,7 @@ Value truncated(double d) {
 Value f_int(Interp&, const Value& input, const Args& args) {
   const auto bound = bind(args, "int", {"default", "base"});
   if (input.is_undefined()) fail_value(input.why());
-  const Value otherwise = bound[0] != nullptr ? *bound[0] : Value::integer(0);
+  Value otherwise = bound[0] != nullptr ? *bound[0] : Value::integer(0);
   if (input.is_integral()) return Value::integer(input.as_int());
   if (input.is(Kind::kFloat)) return std::isnan(input.as_double()) ? otherwise : truncated(input.as_double());
   if (!input.is_string()) return otherwise;

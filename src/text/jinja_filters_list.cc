@@ -106,6 +106,7 @@ Value f_dictsort(Interp& in, const Value& input, const Args& args) {
   }
   sort_keyed(in, keyed, flag(bound[2]));
   std::vector<Value> out;
+  out.reserve(keyed.size());
   for (Keyed& item : keyed) out.push_back(std::move(item.second));
   return Value::list(std::move(out));
 }
@@ -131,6 +132,7 @@ Value f_sort(Interp& in, const Value& input, const Args& args) {
   }
   sort_keyed(in, keyed, flag(bound[0]));
   std::vector<Value> out;
+  out.reserve(keyed.size());
   for (Keyed& item : keyed) out.push_back(std::move(item.second));
   return Value::list(std::move(out));
 }

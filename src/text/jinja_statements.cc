@@ -13,7 +13,7 @@ constexpr std::array kUnavailableTags = {"include", "import", "from", "extends",
 
 Block Parser::parse_template() {
   Block body = parse_block({}, false);
-  if (!unknown_.empty()) throw unknown_.front();
+  if (!unknown_.empty()) throw TemplateError(unknown_.front());
   return body;
 }
 
@@ -70,7 +70,7 @@ Block Parser::parse_body(std::initializer_list<std::string_view> ends) {
 Block Parser::parse_inner(std::initializer_list<std::string_view> ends, bool drop_end) {
   const size_t before = unknown_.size();
   Block body = parse_body(ends);
-  if (unknown_.size() > before) throw unknown_[before];
+  if (unknown_.size() > before) throw TemplateError(unknown_[before]);
   if (drop_end) next();
   return body;
 }

@@ -56,7 +56,7 @@ ISTHMUS_INLINE GroupScale<V> load_scale(const std::byte* unit, int block, int pa
   constexpr size_t kBlockScales = L.block_scale_bytes();
   constexpr size_t kRow = kPanelRows;
   GroupScale<V> out{V::zero(), V::zero()};
-  const size_t lane = static_cast<size_t>(part * V::kLanes);
+  const size_t lane = static_cast<size_t>(part) * static_cast<size_t>(V::kLanes);
   if constexpr (L.scale == ScaleKind::kHalf) {
     const std::byte* at = unit + static_cast<size_t>(block) * kRow * 2 + lane * 2;
     out.scale = V::load_half(at);
@@ -269,7 +269,7 @@ void unpack_units(const std::byte* w, size_t units, std::byte* out) {
 
 template <class V, PackFormat F>
 ISTHMUS_INLINE typename V::Floats load_plain(const std::byte* w, size_t col, int part) {
-  const size_t index = col * kPanelRows + static_cast<size_t>(part * V::kLanes);
+  const size_t index = col * kPanelRows + static_cast<size_t>(part) * static_cast<size_t>(V::kLanes);
   if constexpr (F == PackFormat::kF32) {
     return V::load(w + index * 4);
   } else if constexpr (F == PackFormat::kF16) {

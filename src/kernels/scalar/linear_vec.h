@@ -86,7 +86,7 @@ struct ScalarVec {
       constexpr int kOrder[4] = {0, C == Compute::kInt16 ? 2 : 1, C == Compute::kInt16 ? 1 : 2, 3};
       for (int i = 0; i < 4; ++i) {
         const auto code = static_cast<int32_t>((codes >> (8 * i)) & 255);
-        const int at = 4 * kVector + kOrder[i];
+        const ptrdiff_t at = 4 * kVector + kOrder[i];
         if constexpr (C == Compute::kInt16) {
           sum += code * read<int16_t>(record + 2 * at);
         } else {
