@@ -1,5 +1,7 @@
 #include "engine/sampler.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,8 +16,9 @@ namespace {
 
 constexpr size_t kFirstGuess = 64;  // candidates fetched before more are needed for a top-p mass
 
-Status out_of_range(const char* field, double value, const char* range) {
-  return invalid_argument(std::string(field) + " is " + std::to_string(value) + "; it must be " + range);
+template <typename Number>
+Status out_of_range(const char* field, Number value, const char* range) {
+  return invalid_argument(fmt::format("{} is {}; it must be {}", field, value, range));
 }
 
 /// Probabilities of a candidate list, normalised over the list.

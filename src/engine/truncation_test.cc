@@ -34,15 +34,19 @@ class SpoiltModel : public testing::Test {
     return LanguageModel::load(path, std::move(options));
   }
 
-  static std::vector<TokenId> text_of(const std::shared_ptr<LanguageModel>& model) {
-    const auto session = Session::create(model);
-    EXPECT_TRUE(session.ok());
+  static GenerateRequest greedy_request() {
     GenerateRequest request;
     request.prompt = kStart;
     request.max_tokens = 12;
     request.ignore_stop_tokens = true;
     request.sampler.temperature = 0;
-    const auto result = generate(**session, request);
+    return request;
+  }
+
+  static std::vector<TokenId> text_of(const std::shared_ptr<LanguageModel>& model) {
+    const auto session = Session::create(model);
+    EXPECT_TRUE(session.ok());
+    const auto result = generate(**session, greedy_request());
     EXPECT_TRUE(result.ok()) << result.status().to_string();
     return result.ok() ? result->tokens : std::vector<TokenId>();
   }
@@ -90,11 +94,7 @@ TEST_F(SpoiltModel, ALossBetweenTwoTokensStopsTheAnswerWithAnError) {
   ASSERT_TRUE(spoilt.ok()) << spoilt.status().to_string();
   const auto session = Session::create(*spoilt);
   ASSERT_TRUE(session.ok());
-  GenerateRequest request;
-  request.prompt = kStart;
-  request.max_tokens = 12;
-  request.ignore_stop_tokens = true;
-  request.sampler.temperature = 0;
+  GenerateRequest request = greedy_request();
   size_t tokens = 0;
   request.on_token = [&](const Sampled&) {
     if (++tokens == 3) fs::resize_file(path_, 0);
