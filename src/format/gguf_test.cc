@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -168,7 +169,8 @@ TEST(Gguf, LargeVocabulariesOpenFast) {
     EXPECT_EQ(file->get_strings("tokens").value().size(), tokens.size());
     best_ms = std::min(best_ms, 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
   }
-  EXPECT_LT(best_ms, 30.0);
+  // A sanitizer multiplies the time; what must not pass is a check that grows with the square (seconds).
+  EXPECT_LT(best_ms, std::getenv("ISTHMUS_SANITIZED") != nullptr ? 1000.0 : 60.0);
 }
 
 // ---- files and parts ----

@@ -117,8 +117,8 @@ def run_gtests(results, preset, names, prefix=(), env=None, seconds=1200, argume
     say(f"{len(names)} programs: {' '.join(names)}")
 
 
-def run_script(results, script, preset, env=None, seconds=1500):
-    """A test script: `run.sh BUILD_FOLDER`. Its last line may count: "N passed, N failed"."""
+def run_script(script, preset, env, seconds=1500):
+    """A test script: `run.sh BUILD_FOLDER`. Its last line may count: "N passed, N failed". (passed, failed, what to say)."""
     name = str(script.relative_to(ROOT))
     log = LOGS / preset / (name.replace("/", "-") + ".log")
     status = run_logged([script, ROOT / "build" / preset], log, seconds, env)
@@ -127,10 +127,15 @@ def run_script(results, script, preset, env=None, seconds=1500):
     passed, failed = (int(counts[1]), int(counts[2])) if counts else (int(status == 0), int(status != 0))
     if status != 0 and failed == 0:
         failed = 1
-    results.count(passed, failed)
-    say(f"{name}: {passed} passed, {failed} failed")
-    if failed:
-        say(f"FAILED: {name}: {outcome(status, seconds)}\n{tail(log)}")
+    text = f"{name}: {passed} passed, {failed} failed"
+    return passed, failed, text + (f"\nFAILED: {name}: {outcome(status, seconds)}\n{tail(log)}" if failed else "")
+
+
+def run_scripts(results, scripts, preset, env=None, width=1):
+    """Test scripts, `width` at once; what they say in their order."""
+    for passed, failed, text in in_parallel([(lambda s=script: run_script(s, preset, env or {})) for script in scripts], width):
+        results.count(passed, failed)
+        say(text)
 
 
 def run_fuzzer(preset, name, seconds):
