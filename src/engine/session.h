@@ -17,7 +17,7 @@
 namespace isthmus {
 
 /// What a token is for; decides the arithmetic class (design: never the batch it rides in).
-enum class Purpose { kPrompt, kGeneration };
+enum class Purpose : uint8_t { kPrompt, kGeneration };
 
 class Session {
  public:
