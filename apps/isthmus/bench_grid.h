@@ -23,16 +23,17 @@ struct BenchRow {
   size_t depth = 0;
   size_t batch = 1;
   size_t threads = 0;
-  std::vector<double> rates;  // tokens per second of each repeat
+  std::vector<double> rates;  // tokens per second of each repeat, all sequences together
   double ttft_seconds = 0;    // prefill: median time to the first token's logits
-  double gap_p50 = 0;         // decode: seconds between tokens, over all repeats
+  double gap_p50 = 0;         // decode: seconds between tokens of a sequence, over all repeats
   double gap_p99 = 0;
   double joules_gross = 0;  // per token
   double joules_net = 0;
   bool energy_long_enough = false;  // the line took as long as the energy source needs to say something
   uint64_t peak_bytes = 0;          // of the process so far
 
-  double rate() const;    // median
+  double rate() const;  // median, of all sequences together
+  double rate_each() const { return rate() / static_cast<double>(batch); }
   double spread() const;  // half the range, as a share of the median
 };
 

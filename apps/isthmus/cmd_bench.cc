@@ -28,27 +28,27 @@ std::string energy(double joules, const BenchRow& row) {
 std::string spread(const BenchRow& row) { return fmt::format("±{:.0f} %", row.spread() * 100); }
 
 void print_table(const std::vector<BenchRow>& rows) {
-  Table table({"kind", "tokens", "depth", "batch", "threads", "tokens/s", "spread", "TTFT ms", "TBT p50",
-               "TBT p99", "J/token", "net", "peak"});
-  table.align_right({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  Table table({"kind", "tokens", "depth", "batch", "threads", "tokens/s", "each", "spread", "TTFT ms",
+               "TBT p50", "TBT p99", "J/token", "net", "peak"});
+  table.align_right({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13});
   for (const auto& r : rows) {
     table.add({r.kind, std::to_string(r.tokens), std::to_string(r.depth), std::to_string(r.batch),
-               std::to_string(r.threads), number(r.rate(), 1), spread(r), number(r.ttft_seconds * 1e3, 1),
-               number(r.gap_p50 * 1e3, 2), number(r.gap_p99 * 1e3, 2), energy(r.joules_gross, r),
-               energy(r.joules_net, r), human_bytes(r.peak_bytes)});
+               std::to_string(r.threads), number(r.rate(), 1), number(r.rate_each(), 1), spread(r),
+               number(r.ttft_seconds * 1e3, 1), number(r.gap_p50 * 1e3, 2), number(r.gap_p99 * 1e3, 2),
+               energy(r.joules_gross, r), energy(r.joules_net, r), human_bytes(r.peak_bytes)});
   }
   table.print();
 }
 
 void print_csv(const BenchReport& report) {
   fmt::print(
-      "kind,tokens,depth,batch,threads,tokens_per_second,spread,repeats,ttft_ms,tbt_p50_ms,tbt_p99_ms,"
-      "joules_per_token_gross,joules_per_token_net,energy_source,peak_memory_bytes\n");
+      "kind,tokens,depth,batch,threads,tokens_per_second,tokens_per_second_each,spread,repeats,ttft_ms,"
+      "tbt_p50_ms,tbt_p99_ms,joules_per_token_gross,joules_per_token_net,energy_source,peak_memory_bytes\n");
   for (const auto& r : report.rows) {
-    fmt::print("{},{},{},{},{},{:.3f},{:.4f},{:.3f},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{}\n", r.kind,
-               r.tokens, r.depth, r.batch, r.threads, r.rate(), r.spread(), fmt::join(r.rates, ";"),
-               r.ttft_seconds * 1e3, r.gap_p50 * 1e3, r.gap_p99 * 1e3, r.joules_gross, r.joules_net,
-               report.energy_source, r.peak_bytes);
+    fmt::print("{},{},{},{},{},{:.3f},{:.3f},{:.4f},{:.3f},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{}\n",
+               r.kind, r.tokens, r.depth, r.batch, r.threads, r.rate(), r.rate_each(), r.spread(),
+               fmt::join(r.rates, ";"), r.ttft_seconds * 1e3, r.gap_p50 * 1e3, r.gap_p99 * 1e3,
+               r.joules_gross, r.joules_net, report.energy_source, r.peak_bytes);
   }
 }
 
@@ -60,6 +60,7 @@ nlohmann::ordered_json row_json(const std::string& model, const BenchRow& r) {
           {"batch", r.batch},
           {"threads", r.threads},
           {"tokens_per_second", r.rate()},
+          {"tokens_per_second_each", r.rate_each()},
           {"spread", r.spread()},
           {"repeats", r.rates},
           {"ttft_ms", r.ttft_seconds * 1e3},
