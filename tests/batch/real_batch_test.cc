@@ -98,7 +98,7 @@ TEST_P(RealBatch, TheSameWithPromptsInTheFastClass) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RealBatch, ::testing::Values("smollm2", "gemma3", "qwen05"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& each) { return each.param; });
 
 }  // namespace
 }  // namespace isthmus
