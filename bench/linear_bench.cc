@@ -2,6 +2,8 @@
 //
 //   linear_bench --benchmark_filter='Gemv|Gemm' [--benchmark_min_time=0.2]
 //
+// Pack/<type> is the speed of packing on one thread, in GB/s of the file's bytes; PackClear/<type> the version
+// that the tests compare it with.
 // Names: Gemv/<type>/<compute bits>/<rows>x<cols>/threads:<n>. Weights of the Gemv cases are larger than the
 // caches.
 #include <benchmark/benchmark.h>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "ops/linear.h"
+#include "ops/linear_codes.h"
 #include "ops/linear_streams.h"
 #include "os/mmap.h"
 
@@ -75,7 +78,46 @@ void quantise(benchmark::State& state, Compute compute) {
       benchmark::Counter(static_cast<double>(state.iterations() * cols), benchmark::Counter::kIsRate);
 }
 
+/// 64 MB of the file, more than the caches hold, from memory to memory.
+void pack_rows(benchmark::State& state, DType type, bool clear) {
+  const size_t cols = 1536;
+  const size_t stride = row_bytes(type, cols).value();
+  const size_t rows = (size_t{64} << 20) / stride / kPanelRows * kPanelRows;
+  std::vector<std::byte> src(rows * stride);
+  std::mt19937 rng(1);
+  for (auto& b : src) b = static_cast<std::byte>(rng());
+  HugeArena arena = HugeArena::allocate(packed_bytes(type, rows, cols, Compute::kInt16).value()).value();
+  std::memset(arena.data(), 1, arena.size());  // pages are there
+  const PackFormat format = pack_format(type, Compute::kInt16).value();
+  for (auto _ : state) {
+    if (!clear) {
+      if (!pack_panels(type, src.data(), rows, cols, Compute::kInt16, 0, panel_count(rows), arena.data()).ok())
+        std::abort();
+      continue;
+    }
+    for (size_t panel = 0; panel < panel_count(rows); ++panel) {
+      packing::pack_units(format, src.data() + panel * kPanelRows * stride, stride, kPanelRows, cols, 0,
+                          arena.data() + panel * panel_bytes(format, cols));
+    }
+  }
+  state.counters["GB/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * static_cast<double>(src.size()) * 1e-9,
+                         benchmark::Counter::kIsRate);
+}
+
+void add_pack() {
+  for (const DType type : kTypes) {
+    const std::string name(dtype_info(type).name);
+    benchmark::RegisterBenchmark(("Pack/" + name).c_str(),
+                                 [=](benchmark::State& state) { pack_rows(state, type, false); });
+    if (!is_quantised(pack_format(type, Compute::kInt16).value())) continue;
+    benchmark::RegisterBenchmark(("PackClear/" + name).c_str(),
+                                 [=](benchmark::State& state) { pack_rows(state, type, true); });
+  }
+}
+
 void add_all() {
+  add_pack();
   for (const size_t threads : {1, 2}) {
     for (const DType type : kTypes) {
       for (const Compute compute : {Compute::kInt16, Compute::kInt8}) {

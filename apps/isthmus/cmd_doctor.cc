@@ -11,6 +11,7 @@
 #include "apps/isthmus/figures.h"
 #include "apps/isthmus/output.h"
 #include "kernels/isa.h"
+#include "model/packed_cache.h"
 #include "ops/kernel_check.h"
 #include "ops/linear_streams.h"
 #include "os/cpu.h"
@@ -124,6 +125,16 @@ Result<Json> disk_facts() {
   return out;
 }
 
+Json packed_facts() {
+  const PackedCacheOptions options = standard_packed_cache();
+  if (options.folder.empty()) return {{"state", "off"}};
+  const PackedFolderFacts facts = packed_folder_facts(options.folder);
+  return {{"folder", options.folder},
+          {"files", facts.files},
+          {"bytes", facts.bytes},
+          {"limit_bytes", options.limit}};
+}
+
 void print_kernels(const Json& kernels) {
   std::string list;
   for (const auto& isa : kernels["available"]) list += (list.empty() ? "" : ", ") + isa.get<std::string>();
@@ -167,6 +178,14 @@ void print_report(const Json& r) {
       fmt::print(", durable write {:.0f} MB/s", disk["durable_write_mb_per_second"].get<double>());
     fmt::print("\n");
   }
+  const auto& packed = r["packed_cache"];
+  if (packed.contains("folder")) {
+    fmt::print("Packed       {} model(s), {} of {} in {}\n", packed["files"].get<size_t>(),
+               human_bytes(packed["bytes"].get<uint64_t>()), human_bytes(packed["limit_bytes"].get<uint64_t>()),
+               printable(packed["folder"].get<std::string>()));
+  } else {
+    fmt::print("Packed       off\n");
+  }
   fmt::print("Energy       {} ({})\n", r["energy"]["source"].get<std::string>(),
              r["energy"]["description"].get<std::string>());
   for (const auto& sentence : r["energy"]["passed_over"])
@@ -184,6 +203,7 @@ Status doctor(const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(report["memory"], memory_facts());
   const auto disk = disk_facts();
   report["disk"] = disk.ok() ? *disk : Json{{"error", disk.status().message()}};
+  report["packed_cache"] = packed_facts();
   const MeterChoice meter = choose_meter();
   report["energy"] = {{"source", energy_source_name(meter.meter->source())},
                       {"description", meter.meter->description()},

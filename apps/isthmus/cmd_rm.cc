@@ -7,6 +7,7 @@
 #include "apps/isthmus/command.h"
 #include "apps/isthmus/models.h"
 #include "apps/isthmus/output.h"
+#include "model/packed_cache.h"
 
 namespace isthmus::cli {
 namespace {
@@ -42,11 +43,18 @@ Status remove_models(const RemoveFlags& options, const Context& context) {
   }
   nlohmann::ordered_json removed = nlohmann::ordered_json::array();
   for (const std::string& name : names) {
+    ISTHMUS_ASSIGN_OR_RETURN(const StoredModel stored, store.find(name));
     ISTHMUS_ASSIGN_OR_RETURN(const RemoveResult result, store.remove(name));
-    removed.push_back({{"name", name}, {"freed_bytes", result.freed_bytes}, {"file_kept", result.file_kept}});
+    // The packed weights of a file that is gone are of no use to anybody.
+    const uint64_t packed =
+        result.file_kept ? 0 : remove_packed(standard_packed_cache().folder, stored.path);
+    removed.push_back({{"name", name},
+                       {"freed_bytes", result.freed_bytes},
+                       {"packed_cache_bytes", packed},
+                       {"file_kept", result.file_kept}});
     if (context.json) continue;
     const std::string what = result.file_kept ? "its file stays, because another name needs it"
-                                              : human_bytes(result.freed_bytes) + " freed";
+                                              : human_bytes(result.freed_bytes + packed) + " freed";
     fmt::print("removed {} ({})\n", name, what);
   }
   uint64_t leftovers = 0;

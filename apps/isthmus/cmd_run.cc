@@ -73,6 +73,7 @@ nlohmann::ordered_json result_json(const LanguageModel& model, const RunOptions&
   }
   out["figures"] = figures_json(result.figures, energy);
   out["figures"]["planned_memory_bytes"] = model.memory_plan().total();
+  out["packed_cache"] = packed_cache_json(model);
   return out;
 }
 

@@ -64,6 +64,7 @@ void add_model_args(CLI::App& app, ModelArgs& args, bool chat) {
                    "chat template: a file, or chatml, llama3, gemma or phi3")
         ->type_name("TEMPLATE");
   }
+  app.add_flag("--no-cache", args.no_cache, "pack the weights anew; neither read nor write the packed cache");
   add_store_flags(app, args.store);
 }
 
@@ -106,6 +107,7 @@ Result<ModelOptions> model_options(const ModelArgs& args) {
     if (!limit.ok()) return limit.status().with_context("--memory");
     options.memory_limit = *limit;
   }
+  if (!args.no_cache) options.packed_cache = standard_packed_cache();
   ISTHMUS_ASSIGN_OR_RETURN(options.chat_template, read_template(args.chat_template));
   return options;
 }
@@ -119,6 +121,13 @@ Result<std::shared_ptr<LanguageModel>> load_model(const ModelArgs& args, ModelOp
   auto model = LanguageModel::load(path, std::move(options));
   bar.finish();
   return model;
+}
+
+nlohmann::ordered_json packed_cache_json(const LanguageModel& model) {
+  const PackedReport report = model.transformer().packed_report();
+  nlohmann::ordered_json out = {{"state", packed_state_name(report.state)}};
+  if (!report.reason.empty()) out["reason"] = report.reason;
+  return out;
 }
 
 void add_sampler_args(CLI::App& app, SamplerArgs& args) {

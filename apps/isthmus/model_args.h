@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,11 @@ struct ModelArgs {
   std::string kv_type = "f16";
   std::string precision = "default";
   std::string chat_template;  // file or built-in name
+  bool no_cache = false;
   StoreFlags store;
 };
 
-/// MODEL, --threads, --ctx, --memory, --kv, --precision, --models-dir and, with `chat`, --template.
+/// MODEL, --threads, --ctx, --memory, --kv, --precision, --no-cache, --models-dir and, with `chat`, --template.
 void add_model_args(CLI::App& app, ModelArgs& args, bool chat);
 
 /// The path of MODEL: a file, a pulled model, or a catalogue name, which is pulled now (progress on stderr).
@@ -36,6 +38,9 @@ Result<ModelOptions> model_options(const ModelArgs& args);
 /// Resolves, loads and reports progress on stderr.
 Result<std::shared_ptr<LanguageModel>> load_model(const ModelArgs& args, ModelOptions options,
                                                   const Context& context);
+
+/// Where the weights came from and what became of the packed cache: {"state", "reason"}.
+nlohmann::ordered_json packed_cache_json(const LanguageModel& model);
 
 struct SamplerArgs {
   SamplerParams params;

@@ -49,6 +49,8 @@ struct ModelOptions {
   std::string chat_template;           // text or built-in name; empty = the model's own
   LoadProgress progress;
   StopPolicy stop;
+  /// Where packed weights are kept for the next start; by default nowhere (standard_packed_cache()).
+  PackedCacheOptions packed_cache;
 };
 
 inline constexpr size_t kDefaultContext = 4096;

@@ -114,6 +114,17 @@ const std::vector<std::string>& GgufFile::paths() const { return impl_->paths; }
 uint64_t GgufFile::file_bytes() const { return impl_->file_bytes; }
 const std::vector<GgufTensor>& GgufFile::tensors() const { return impl_->tensors; }
 
+std::vector<GgufPartFacts> GgufFile::part_facts() const {
+  std::vector<GgufPartFacts> out;
+  for (const auto& map : impl_->maps) out.push_back({map.identity(), map.bytes()});
+  for (const auto& tensor : impl_->tensors) {
+    if (tensor.part >= out.size()) continue;
+    auto& head = out[tensor.part].head;
+    head = head.first(std::min<size_t>(head.size(), static_cast<size_t>(tensor.file_offset)));
+  }
+  return out;
+}
+
 const GgufTensor* GgufFile::find(std::string_view name) const {
   const auto name_of = [this](uint32_t i) -> std::string_view { return impl_->tensors[i].name; };
   const auto at = std::ranges::lower_bound(impl_->tensors_by_name, name, {}, name_of);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "os/mmap.h"
 #include "tensor/dtype.h"
 
 namespace isthmus {
@@ -55,6 +56,12 @@ struct GgufTensor {
   uint64_t rows() const { return dims[1] * dims[2] * dims[3]; }
 };
 
+/// What a file of a model was when it was opened.
+struct GgufPartFacts {
+  FileIdentity identity;
+  std::span<const std::byte> head;  // what stands before the first tensor's data
+};
+
 class GgufFile {
  public:
   /// Opens and checks `path` (and its sister parts). kNotFound, kIo, kCorrupt, kUnsupported (version 1,
@@ -71,6 +78,8 @@ class GgufFile {
   uint32_t version() const;
   const std::vector<std::string>& paths() const;  // one per part
   uint64_t file_bytes() const;                    // sum over parts
+  /// One per part; none when the bytes are in memory.
+  std::vector<GgufPartFacts> part_facts() const;
 
   // ---- metadata ----
   bool has(std::string_view key) const;

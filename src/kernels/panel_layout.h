@@ -26,6 +26,10 @@
 
 namespace isthmus {
 
+/// Raised whenever a packed byte changes its place or meaning: files of packed weights are keyed by it
+/// (docs/formats/packed-cache.md).
+inline constexpr uint32_t kPanelLayoutVersion = 1;
+
 /// Precision of the activations of a matrix product.
 enum class Compute : uint8_t {
   kInt8,   // 8 bits per value, one scale per block of 32

@@ -99,10 +99,19 @@ MemoryPlan Transformer::plan(const RunShape& shape, size_t pool_tokens, size_t t
 }
 
 Status Transformer::load(ThreadPool& pool, Ledger& ledger, const LoadProgress& progress,
-                         const StopPolicy& stop) {
+                         const StopPolicy& stop, const PackedCacheOptions& cache) {
   ISTHMUS_ASSIGN_OR_RETURN(charge_,
                            ledger.charge(MemoryKind::kWeights, HugeArena::resident_bytes(weight_bytes())));
+  cache_ = std::make_unique<PackedCache>(*file_, compute_ == Compute::kF32, binder_.planned_bytes(),
+                                         binder_.entries(), cache, StopPolicy{stop.token});
+  if (auto cached = cache_->read(pool); cached.ok()) {
+    arena_ = std::move(*cached);
+    ISTHMUS_RETURN_IF_ERROR(binder_.adopt(arena_.data()));
+    if (progress) progress(binder_.planned_bytes(), binder_.planned_bytes());
+    return ok_status();
+  }
   ISTHMUS_ASSIGN_OR_RETURN(arena_, binder_.load(pool, progress, stop));
+  cache_->write({arena_.data(), static_cast<size_t>(binder_.planned_bytes())});
   return ok_status();
 }
 

@@ -17,6 +17,7 @@
 #include "kv/sequence.h"
 #include "model/config.h"
 #include "model/family.h"
+#include "model/packed_cache.h"
 #include "model/weights.h"
 #include "threads/pool.h"
 
@@ -82,9 +83,11 @@ class Transformer {
   /// What weights, one workspace of `shape` and a pool of `pool_tokens` tokens will take.
   MemoryPlan plan(const RunShape& shape, size_t pool_tokens, size_t threads) const;
 
-  /// Charges and packs the weights. Once.
+  /// Charges the weights, and reads them from the packed cache or packs them. Once. A cache file is written
+  /// beside what follows; destroying the model waits for it.
   Status load(ThreadPool& pool, Ledger& ledger, const LoadProgress& progress = {},
-              const StopPolicy& stop = {});
+              const StopPolicy& stop = {}, const PackedCacheOptions& cache = {});
+  PackedReport packed_report() const { return cache_ == nullptr ? PackedReport{} : cache_->report(); }
   /// A pool of KV blocks that holds `shape.context` tokens of one sequence (or several that share it).
   Result<std::shared_ptr<BlockPool>> make_pool(const RunShape& shape, Ledger& ledger) const;
   KvSequence make_sequence(std::shared_ptr<BlockPool> pool) const;
@@ -115,6 +118,7 @@ class Transformer {
   ModelWeights weights_;
   WeightBinder binder_;
   HugeArena arena_;
+  std::unique_ptr<PackedCache> cache_;  // reads the arena until it is gone
   Charge charge_;
   std::unique_ptr<RopeTable> rope_;
   std::unique_ptr<RopeTable> rope_local_;

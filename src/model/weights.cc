@@ -78,6 +78,7 @@ Result<HugeArena> WeightBinder::load(ThreadPool& pool, const LoadProgress& progr
     done += request.bytes;
     if (progress) progress(done, bytes_);
   }
+  ISTHMUS_RETURN_IF_ERROR(adopt(arena.data()));
   return arena;
 }
 
@@ -86,7 +87,6 @@ Status WeightBinder::pack(const Request& request, std::byte* arena, ThreadPool& 
   std::byte* target = arena + request.offset;
   if (request.out_vector != nullptr) {
     auto* values = reinterpret_cast<float*>(target);
-    *request.out_vector = values;
     ISTHMUS_RETURN_IF_ERROR(dequantize_row(tensor.type, tensor.data.data(), request.cols, values));
     file_.release_pages(tensor, 0, tensor.data.size());
     return ok_status();
@@ -114,10 +114,33 @@ Status WeightBinder::pack(const Request& request, std::byte* arena, ThreadPool& 
     file_.release_pages(tensor, (request.first_row + begin * kPanelRows) * *row,
                         (last_row - begin * kPanelRows) * *row);
   }
-  ISTHMUS_RETURN_IF_ERROR(first_error);
-  ISTHMUS_ASSIGN_OR_RETURN(const PackFormat format, pack_format(tensor.type, compute_));
-  *request.out_matrix = PackedMatrix{format, request.rows, request.cols, target};
+  return first_error;
+}
+
+Status WeightBinder::set_view(const Request& request, const std::byte* arena) const {
+  const std::byte* data = arena + request.offset;
+  if (request.out_vector != nullptr) {
+    *request.out_vector = reinterpret_cast<const float*>(data);
+    return ok_status();
+  }
+  ISTHMUS_ASSIGN_OR_RETURN(const PackFormat format, pack_format(request.tensor->type, compute_));
+  *request.out_matrix = PackedMatrix{format, request.rows, request.cols, data};
   return ok_status();
+}
+
+Status WeightBinder::adopt(const std::byte* arena) {
+  for (const Request& request : requests_) ISTHMUS_RETURN_IF_ERROR(set_view(request, arena));
+  return ok_status();
+}
+
+std::vector<PackedEntry> WeightBinder::entries() const {
+  std::vector<PackedEntry> out;
+  for (const Request& request : requests_) {
+    out.push_back({request.tensor->name, request.out_vector != nullptr,
+                   static_cast<uint32_t>(request.tensor->type), request.first_row, request.rows, request.cols,
+                   request.offset, request.bytes});
+  }
+  return out;
 }
 
 }  // namespace isthmus

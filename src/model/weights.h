@@ -3,7 +3,7 @@
 // Loading has two steps. A WeightBinder collects what the model needs (tensor, rows, where the view goes) and
 // computes the bytes; only when the plan has been accepted and charged does load() allocate, read the file in
 // slices, pack with all threads, and let the file's pages go again, so that memory never holds a tensor
-// twice.
+// twice. Where the packed bytes are at hand already (packed_cache.h), adopt() takes them instead.
 #pragma once
 
 #include <functional>
@@ -14,6 +14,7 @@
 #include "base/ledger.h"
 #include "base/status.h"
 #include "format/gguf.h"
+#include "model/packed_format.h"
 #include "ops/linear.h"
 #include "os/mmap.h"
 #include "threads/pool.h"
@@ -74,6 +75,10 @@ class WeightBinder {
   /// Allocates, reads and packs everything. kCorrupt when the file is truncated meanwhile. The binder is done
   /// after this.
   Result<HugeArena> load(ThreadPool& pool, const LoadProgress& progress, const StopPolicy& stop);
+  /// What load() would put where.
+  std::vector<PackedEntry> entries() const;
+  /// `arena` holds what load() would have made: points the views into it. The binder is done after this.
+  Status adopt(const std::byte* arena);
 
  private:
   struct Request {
@@ -88,6 +93,7 @@ class WeightBinder {
   };
   Status add(Request request, uint64_t bytes);
   Status pack(const Request& request, std::byte* arena, ThreadPool& pool);
+  Status set_view(const Request& request, const std::byte* arena) const;
 
   const GgufFile& file_;
   const Compute compute_;

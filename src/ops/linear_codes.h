@@ -23,4 +23,9 @@ struct UnitRow {
 /// end are zero.
 void decode_unit(PackFormat format, const std::byte* row, size_t cols, size_t unit, UnitRow* out);
 
+/// Packs the units from `first_unit` to the last one of a panel: `src` is the first of `row_count` rows (1 to
+/// 16), `stride` bytes apart; `out` is where the first of these units goes.
+void pack_units(PackFormat format, const std::byte* src, size_t stride, size_t row_count, size_t cols,
+                size_t first_unit, std::byte* out);
+
 }  // namespace isthmus::packing

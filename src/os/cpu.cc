@@ -85,6 +85,11 @@ bool pin_this_thread(int cpu) {
   return pthread_setaffinity_np(pthread_self(), sizeof(set), &set) == 0;
 }
 
+bool make_this_thread_background() {
+  const sched_param none{};
+  return pthread_setschedparam(pthread_self(), SCHED_IDLE, &none) == 0;
+}
+
 CpuInfo cpu_info() {
   CpuInfo info;
   info.model_name = "unknown";

@@ -18,6 +18,9 @@ size_t usable_cpus();
 /// Binds the calling thread to one CPU; false when the kernel refuses.
 bool pin_this_thread(int cpu);
 
+/// From now on the calling thread runs only where a CPU has nothing else to do; false when the kernel refuses.
+bool make_this_thread_background();
+
 struct CpuInfo {
   std::string model_name;  // as /proc/cpuinfo says it; "unknown" where it does not
   size_t logical_cpus = 0;

@@ -21,7 +21,8 @@ namespace {
 FileIdentity identity_of(const struct stat& info) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
   return {static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino),
-          static_cast<uint64_t>(info.st_size), info.st_mtim.tv_sec * kNsPerSecond + info.st_mtim.tv_nsec};
+          static_cast<uint64_t>(info.st_size), info.st_mtim.tv_sec * kNsPerSecond + info.st_mtim.tv_nsec,
+          info.st_ctim.tv_sec * kNsPerSecond + info.st_ctim.tv_nsec};
 }
 
 int system_advice(MappedFile::Advice advice) {

@@ -26,6 +26,7 @@ struct FileIdentity {
   uint64_t inode = 0;
   uint64_t size = 0;
   int64_t modified_ns = 0;  // since the epoch
+  int64_t changed_ns = 0;   // of the inode: unlike the one above, no program can set it back
   bool operator==(const FileIdentity&) const = default;
 };
 

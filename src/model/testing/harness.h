@@ -22,14 +22,16 @@ struct Harness {
   std::unique_ptr<Workspace> workspace;
 
   Harness(const std::string& name, Compute packing, size_t context = 1024, size_t threads = 2,
-          KvType kv = KvType::kF32, KeyEncoding encoding = KeyEncoding::kAbsolute) {
-    auto file = GgufFile::open(std::string(ISTHMUS_TINY_MODELS) + "/" + name);
+          KvType kv = KvType::kF32, KeyEncoding encoding = KeyEncoding::kAbsolute,
+          const PackedCacheOptions& cache = {}) {
+    // A name of tests/golden/tiny, or the whole path of a copy.
+    auto file = GgufFile::open(name.starts_with('/') ? name : std::string(ISTHMUS_TINY_MODELS) + "/" + name);
     EXPECT_TRUE(file.ok()) << file.status().to_string();
     auto opened = Transformer::open(std::make_shared<const GgufFile>(std::move(*file)), packing, context);
     EXPECT_TRUE(opened.ok()) << opened.status().to_string();
     model = std::move(*opened);
     pool = std::make_unique<ThreadPool>(threads);
-    const Status loaded = model->load(*pool, ledger);
+    const Status loaded = model->load(*pool, ledger, {}, {}, cache);
     EXPECT_TRUE(loaded.ok()) << loaded.to_string();
     RunShape shape{context, 512, 512, kv, kv, encoding};
     auto work = Workspace::create(*model, shape, threads, ledger);
