@@ -46,3 +46,4 @@ finish() {
 program=$(realpath "${1:?usage: run.sh BUILD_FOLDER}")/isthmus
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+export ISTHMUS_CACHE=$scratch/cache  # a user's own cache is neither used nor touched
