@@ -2,10 +2,9 @@
 //
 //   linear_bench --benchmark_filter='Gemv|Gemm' [--benchmark_min_time=0.2]
 //
-// Pack/<type> is the speed of packing on one thread, in GB/s of the file's bytes; PackClear/<type> the version
-// that the tests compare it with.
-// Names: Gemv/<type>/<compute bits>/<rows>x<cols>/threads:<n>. Weights of the Gemv cases are larger than the
-// caches.
+// Pack/<type> is the speed of packing on one thread, in GB/s of the file's bytes; PackClear/<type> the
+// version that the tests compare it with. Names: Gemv/<type>/<compute bits>/<rows>x<cols>/threads:<n>.
+// Weights of the Gemv cases are larger than the caches.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -91,7 +90,8 @@ void pack_rows(benchmark::State& state, DType type, bool clear) {
   const PackFormat format = pack_format(type, Compute::kInt16).value();
   for (auto _ : state) {
     if (!clear) {
-      if (!pack_panels(type, src.data(), rows, cols, Compute::kInt16, 0, panel_count(rows), arena.data()).ok())
+      if (!pack_panels(type, src.data(), rows, cols, Compute::kInt16, 0, panel_count(rows), arena.data())
+               .ok())
         std::abort();
       continue;
     }

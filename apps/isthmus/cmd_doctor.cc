@@ -181,7 +181,8 @@ void print_report(const Json& r) {
   const auto& packed = r["packed_cache"];
   if (packed.contains("folder")) {
     fmt::print("Packed       {} model(s), {} of {} in {}\n", packed["files"].get<size_t>(),
-               human_bytes(packed["bytes"].get<uint64_t>()), human_bytes(packed["limit_bytes"].get<uint64_t>()),
+               human_bytes(packed["bytes"].get<uint64_t>()),
+               human_bytes(packed["limit_bytes"].get<uint64_t>()),
                printable(packed["folder"].get<std::string>()));
   } else {
     fmt::print("Packed       off\n");

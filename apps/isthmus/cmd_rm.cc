@@ -46,8 +46,7 @@ Status remove_models(const RemoveFlags& options, const Context& context) {
     ISTHMUS_ASSIGN_OR_RETURN(const StoredModel stored, store.find(name));
     ISTHMUS_ASSIGN_OR_RETURN(const RemoveResult result, store.remove(name));
     // The packed weights of a file that is gone are of no use to anybody.
-    const uint64_t packed =
-        result.file_kept ? 0 : remove_packed(standard_packed_cache().folder, stored.path);
+    const uint64_t packed = result.file_kept ? 0 : remove_packed(standard_packed_cache().folder, stored.path);
     removed.push_back({{"name", name},
                        {"freed_bytes", result.freed_bytes},
                        {"packed_cache_bytes", packed},

@@ -26,7 +26,8 @@ struct ModelArgs {
   StoreFlags store;
 };
 
-/// MODEL, --threads, --ctx, --memory, --kv, --precision, --no-cache, --models-dir and, with `chat`, --template.
+/// MODEL, --threads, --ctx, --memory, --kv, --precision, --no-cache, --models-dir and, with `chat`,
+/// --template.
 void add_model_args(CLI::App& app, ModelArgs& args, bool chat);
 
 /// The path of MODEL: a file, a pulled model, or a catalogue name, which is pulled now (progress on stderr).

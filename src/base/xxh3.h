@@ -1,5 +1,5 @@
-// XXH3 (Yann Collet, xxHash 0.8 specification), by Debian's header: checksums at the speed of memory (10 GB/s and
-// more), against damage, not against attack. Pure, any thread.
+// XXH3 (Yann Collet, xxHash 0.8 specification), by Debian's header: checksums at the speed of memory (10 GB/s
+// and more), against damage, not against attack. Pure, any thread.
 #pragma once
 
 #include <cstddef>

@@ -56,7 +56,8 @@ Status LanguageModel::load_all() {
   file_->release_pages();
   os::release_freed_memory();
   pool_ = std::make_unique<ThreadPool>(plan_.threads);
-  ISTHMUS_RETURN_IF_ERROR(transformer_->load(*pool_, ledger_, options_.progress, options_.stop, options_.packed_cache));
+  ISTHMUS_RETURN_IF_ERROR(
+      transformer_->load(*pool_, ledger_, options_.progress, options_.stop, options_.packed_cache));
   file_->release_pages();
   ISTHMUS_ASSIGN_OR_RETURN(blocks_, transformer_->make_pool(pool_shape(), ledger_));
   return ok_status();

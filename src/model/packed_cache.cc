@@ -78,9 +78,13 @@ PackedCache::PackedCache(const GgufFile& file, bool float32, uint64_t data_bytes
                          std::vector<PackedEntry> entries, PackedCacheOptions options, StopPolicy stop)
     : options_(std::move(options)), stop_(std::move(stop)), model_paths_(file.paths()) {
   const auto parts = file.part_facts();
-  if (options_.folder.empty()) return set(PackedState::kOff, "switched off");
-  if (float32) return set(PackedState::kOff, "weights expanded to float32 are not kept");
-  if (parts.empty()) return set(PackedState::kOff, "the model is not a file");
+  if (options_.folder.empty())
+    report_.reason = "switched off";
+  else if (float32)
+    report_.reason = "weights expanded to float32 are not kept";
+  else if (parts.empty())
+    report_.reason = "the model is not a file";
+  if (!report_.reason.empty()) return;
   for (const auto& part : parts) key_.parts.push_back({part.identity, xxh3_128(part.head)});
   key_.float32 = float32;
   key_.data_bytes = data_bytes;
@@ -163,8 +167,8 @@ Status PackedCache::write_file(std::span<const std::byte> data) const {
   clean_packed(options_.folder, packed_file_name(model_paths_.front()), needed, options_.limit);
   ISTHMUS_ASSIGN_OR_RETURN(const uint64_t free_bytes, folder->free_bytes());
   if (free_bytes < needed || free_bytes - needed < kDiskReserve) {
-    return resource_exhausted("the disk of the packed cache has only " + std::to_string(free_bytes / 1000000) +
-                              " MB left");
+    return resource_exhausted("the disk of the packed cache has only " +
+                              std::to_string(free_bytes / 1000000) + " MB left");
   }
   ISTHMUS_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(*options_.files, path_));
   ISTHMUS_RETURN_IF_ERROR(file.append(head_bytes));

@@ -1,11 +1,11 @@
 // Packed weights kept on disk, so that a second start reads them instead of packing again.
 //
-// One file per model and kind of packing, in one folder; docs/formats/packed-cache.md has its bytes, the rule for
-// "valid" and the measurement behind reading it into huge pages instead of mapping it. A cache never turns a start
-// that would work into one that does not: whatever is wrong with it (absent, another model, damaged, no space, no
-// permission) is a miss with a reason, and the weights are packed from the model. Files appear whole or not at
-// all; any number of processes may share the folder. A PackedCache belongs to one model and one thread; its
-// writer is a thread of its own that runs where a CPU has nothing else to do.
+// One file per model and kind of packing, in one folder; docs/formats/packed-cache.md has its bytes, the rule
+// for "valid" and the measurement behind reading it into huge pages instead of mapping it. A cache never
+// turns a start that would work into one that does not: whatever is wrong with it (absent, another model,
+// damaged, no space, no permission) is a miss with a reason, and the weights are packed from the model. Files
+// appear whole or not at all; any number of processes may share the folder. A PackedCache belongs to one
+// model and one thread; its writer is a thread of its own that runs where a CPU has nothing else to do.
 #pragma once
 
 #include <functional>
@@ -94,9 +94,9 @@ PackedFolderFacts packed_folder_facts(const std::string& folder);
 /// Removes the files of the model at `model_path` (which may be gone already); the number of bytes freed.
 uint64_t remove_packed(const std::string& folder, const std::string& model_path);
 
-/// Removes what is of no use any more: files of models that are gone or have changed, of other versions, damaged
-/// heads, leftovers of crashes; then the oldest until `needed` more bytes are within `limit`. `keep` is a file
-/// name that is not judged. The number of bytes freed.
+/// Removes what is of no use any more: files of models that are gone or have changed, of other versions,
+/// damaged heads, leftovers of crashes; then the oldest until `needed` more bytes are within `limit`. `keep`
+/// is a file name that is not judged. The number of bytes freed.
 uint64_t clean_packed(const std::string& folder, const std::string& keep, uint64_t needed, uint64_t limit);
 
 }  // namespace isthmus

@@ -1,4 +1,5 @@
-// The packed cache as a model uses it: hits give the same bits, everything else is a miss that nobody notices.
+// The packed cache as a model uses it: hits give the same bits, everything else is a miss that nobody
+// notices.
 #include "model/packed_cache.h"
 
 #include <gtest/gtest.h>
@@ -128,7 +129,8 @@ TEST_F(PackedCacheFile, TruncationsAndFlippedBytesAreMisses) {
   start();
   const std::string good = bytes_of(cache());
   const uint64_t head_bytes = packed_head_bytes(std::as_bytes(std::span(good))).value();
-  for (const size_t length : {size_t{0}, size_t{7}, size_t{4095}, size_t{4096}, good.size() / 2, good.size() - 1}) {
+  for (const size_t length :
+       {size_t{0}, size_t{7}, size_t{4095}, size_t{4096}, good.size() / 2, good.size() - 1}) {
     set_bytes(cache(), good.substr(0, length));
     expect_miss("");
     EXPECT_EQ(bytes_of(cache()).size(), good.size()) << length;
@@ -202,7 +204,8 @@ TEST_F(PackedCacheFile, CleaningKeepsWhatIsOfUse) {
   fs::last_write_time(folder / "y.packed.part-13", fs::file_time_type::clock::now() - std::chrono::hours(2));
   set_bytes(folder / "notes.txt", "not ours");
   EXPECT_EQ(clean_packed(folder, "", 0, size), 22u);
-  EXPECT_TRUE(fs::exists(cache()) && fs::exists(folder / "x.packed.part-12") && fs::exists(folder / "notes.txt"));
+  EXPECT_TRUE(fs::exists(cache()) && fs::exists(folder / "x.packed.part-12") &&
+              fs::exists(folder / "notes.txt"));
   // Over the limit it goes, though it is of use; kept by name it stays.
   EXPECT_EQ(clean_packed(folder, cache().filename(), 1, size), 0u);
   EXPECT_EQ(clean_packed(folder, "", 1, size), size);

@@ -81,7 +81,8 @@ Result<PackedHead> read_packed_head(const MappedFile& file) {
   bytes.resize(static_cast<size_t>(length));
   ISTHMUS_RETURN_IF_ERROR(file.read_at(0, bytes));
   ISTHMUS_ASSIGN_OR_RETURN(PackedHead head, parse_packed_head(bytes));
-  if (size - length != head.key.data_bytes) return corrupt("the packed cache is not as long as its head says");
+  if (size - length != head.key.data_bytes)
+    return corrupt("the packed cache is not as long as its head says");
   return head;
 }
 

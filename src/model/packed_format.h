@@ -1,8 +1,8 @@
 // The head of a packed-cache file: which model, packed how, what lies where, and the checksums of the data.
 //
 // Only bytes to values and back; packed_cache.h does the reading and writing. What is parsed comes from disk
-// and is untrusted: bounds-checked, with limits, refused unless every byte is as it must be. The format's page
-// is docs/formats/packed-cache.md. Values; any thread. Errors: kCorrupt, kUnsupported (another version).
+// and is untrusted: bounds-checked, with limits, refused unless every byte is as it must be. The format's
+// page is docs/formats/packed-cache.md. Values; any thread. Errors: kCorrupt, kUnsupported (another version).
 #pragma once
 
 #include <cstddef>

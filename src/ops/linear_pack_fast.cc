@@ -1,7 +1,7 @@
-// Why this is a matter of words: a vector of the packed layout is 16 rows x 4 columns, so a row's part of it is
-// one 32-bit word. The nibble types of 32 values pair column j with column j + 16, as the 4-bit plane does, so
-// their words only move. Everything else exchanges bits between words of one row; the 16 rows are 16 lanes
-// that a compiler turns into vector instructions.
+// Why this is a matter of words: a vector of the packed layout is 16 rows x 4 columns, so a row's part of it
+// is one 32-bit word. The nibble types of 32 values pair column j with column j + 16, as the 4-bit plane
+// does, so their words only move. Everything else exchanges bits between words of one row; the 16 rows are 16
+// lanes that a compiler turns into vector instructions.
 #include "ops/linear_pack_fast.h"
 
 #include <cstdint>
@@ -182,8 +182,7 @@ void pack_k(const std::byte* src, size_t stride, std::byte* out) {
     Lanes bits[8];
     load(src + offsetof(Block, qh), stride, bits);
     transpose_bits(bits);
-    for (size_t k = 0; k < 8; ++k)
-      store(bits[k], blocks + k * kLayout.block_bytes() + 4 * kVectorBytes);
+    for (size_t k = 0; k < 8; ++k) store(bits[k], blocks + k * kLayout.block_bytes() + 4 * kVectorBytes);
   }
 }
 

@@ -1,8 +1,9 @@
-// Packing at the speed of memory: whole units of 16 whole rows, by moving 4-byte words and swapping bits in them.
+// Packing at the speed of memory: whole units of 16 whole rows, by moving 4-byte words and swapping bits in
+// them.
 //
-// Private to the packing of ops/linear.h. The bytes equal those of packing::pack_units() (linear_codes.h), the
-// clear version, which also does what is not a whole unit. Pure; the source may have any alignment and any
-// value.
+// Private to the packing of ops/linear.h. The bytes equal those of packing::pack_units() (linear_codes.h),
+// the clear version, which also does what is not a whole unit. Pure; the source may have any alignment and
+// any value.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// The clear version of packing: any format, any number of rows, any width; linear_pack_fast.cc is the fast one.
+// The clear version of packing: any format, any number of rows, any width; linear_pack_fast.cc is the fast
+// one.
 #include <algorithm>
 #include <cstring>
 

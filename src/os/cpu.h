@@ -18,7 +18,8 @@ size_t usable_cpus();
 /// Binds the calling thread to one CPU; false when the kernel refuses.
 bool pin_this_thread(int cpu);
 
-/// From now on the calling thread runs only where a CPU has nothing else to do; false when the kernel refuses.
+/// From now on the calling thread runs only where a CPU has nothing else to do; false when the kernel
+/// refuses.
 bool make_this_thread_background();
 
 struct CpuInfo {

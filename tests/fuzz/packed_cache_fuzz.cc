@@ -1,5 +1,5 @@
-// Heads of packed-cache files: any bytes, as they are and under a checksum that fits. What is taken must give the same
-// bytes again.
+// Heads of packed-cache files: any bytes, as they are and under a checksum that fits. What is taken must give
+// the same bytes again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
