@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kStepTokens = 512;
 constexpr double kIdleSeconds = 0.5;
+constexpr int kVerifySteps = 8;  // a repeat of a line `verify`
 
 size_t most(const std::vector<size_t>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
@@ -76,7 +77,29 @@ class Bench {
     return finish(row, span, n * batch);
   }
 
+  /// Reads `n` tokens of each sequence in one step with the logits of all of them, as a draft is verified.
+  Result<BenchRow> verify(size_t n, size_t depth, size_t batch) {
+    BenchRow row = new_row("verify", n, depth, batch);
+    std::vector<KvSequence> sequences;
+    ISTHMUS_RETURN_IF_ERROR(fill(batch, depth, sequences));
+    ISTHMUS_RETURN_IF_ERROR(step(sequences, n, model_.generation_compute(), Rows::kAll));
+    std::vector<double> times;
+    ISTHMUS_ASSIGN_OR_RETURN(EnergySpan span, EnergySpan::start(meter_, idle_watts_));
+    for (int i = 0; i < grid_.repeats * kVerifySteps; ++i) {
+      for (auto& sequence : sequences) ISTHMUS_RETURN_IF_ERROR(sequence.truncate(depth));
+      const auto start = SteadyClock::now();
+      ISTHMUS_RETURN_IF_ERROR(step(sequences, n, model_.generation_compute(), Rows::kAll));
+      times.push_back(seconds_since(start));
+      row.rates.push_back(static_cast<double>(n * batch) / times.back());
+    }
+    row.gap_p50 = quantile(times, 0.5);
+    row.gap_p99 = quantile(times, 0.99);
+    return finish(row, span, kVerifySteps * n * batch);
+  }
+
  private:
+  enum class Rows { kNone, kNewest, kAll };  // whose logits are wanted
+
   BenchRow new_row(const char* kind, size_t tokens, size_t depth, size_t batch) const {
     BenchRow row;
     row.kind = kind;
@@ -103,29 +126,32 @@ class Bench {
     const size_t share = std::max<size_t>(1, kStepTokens / kvs.size());
     for (size_t at = 0; at < n;) {
       const size_t count = std::min(share, n - at);
-      ISTHMUS_RETURN_IF_ERROR(step(kvs, count, model_.prompt_compute(), at + count == n));
+      ISTHMUS_RETURN_IF_ERROR(
+          step(kvs, count, model_.prompt_compute(), at + count == n ? Rows::kNewest : Rows::kNone));
       at += count;
     }
     return ok_status();
   }
 
-  /// One forward step over `count` random tokens of each sequence, with the logits of each one's last when
-  /// `outputs` are wanted.
-  Status step(std::vector<KvSequence>& kvs, size_t count, Compute compute, bool outputs) {
+  /// One forward step over `count` random tokens of each sequence.
+  Status step(std::vector<KvSequence>& kvs, size_t count, Compute compute, Rows rows) {
     ISTHMUS_RETURN_IF_ERROR(stop_.check());
     const auto tokens = random_tokens(kvs.size() * count);
     std::vector<ForwardSequence> sequences;
-    std::vector<uint32_t> newest;
+    std::vector<uint32_t> outputs;
     for (size_t s = 0; s < kvs.size(); ++s) {
       ISTHMUS_RETURN_IF_ERROR(kvs[s].grow(count));
       sequences.push_back({&kvs[s], std::span(tokens).subspan(s * count, count), {}});
-      newest.push_back(static_cast<uint32_t>((s + 1) * count - 1));
+      const size_t first = rows == Rows::kAll ? s * count : (s + 1) * count - 1;
+      for (size_t i = first; rows != Rows::kNone && i < (s + 1) * count; ++i) {
+        outputs.push_back(static_cast<uint32_t>(i));
+      }
     }
     ForwardStep step;
     step.sequences = sequences;
     step.compute = compute;
-    if (outputs) {
-      step.outputs = newest;
+    if (!outputs.empty()) {
+      step.outputs = outputs;
       step.logits = logits_.data();
     }
     ISTHMUS_RETURN_IF_ERROR(model_.transformer().forward(step, *workspace_, pool_));
@@ -136,7 +162,7 @@ class Bench {
   Status generate(std::vector<KvSequence>& kvs, size_t n, std::vector<double>* gaps) {
     for (size_t i = 0; i < n; ++i) {
       const auto start = SteadyClock::now();
-      ISTHMUS_RETURN_IF_ERROR(step(kvs, 1, model_.generation_compute(), true));
+      ISTHMUS_RETURN_IF_ERROR(step(kvs, 1, model_.generation_compute(), Rows::kNewest));
       if (gaps != nullptr) gaps->push_back(seconds_since(start));
     }
     return ok_status();
@@ -176,6 +202,11 @@ Status run_lines(Bench& bench, const BenchGrid& grid, std::vector<BenchRow>& row
         ISTHMUS_ASSIGN_OR_RETURN(BenchRow row, bench.decode(n, depth, batch));
         rows.push_back(std::move(row));
       }
+      for (const size_t n : grid.verify) {
+        if (n == 0) continue;
+        ISTHMUS_ASSIGN_OR_RETURN(BenchRow row, bench.verify(n, depth, batch));
+        rows.push_back(std::move(row));
+      }
     }
   }
   return ok_status();
@@ -201,10 +232,12 @@ Result<BenchReport> run_bench(const ModelArgs& args, const BenchGrid& grid, cons
   if (threads.empty()) threads.push_back(os::usable_cpus());
   const size_t batch = std::max<size_t>(1, most(grid.batches));
   options.threads = most(threads);
-  options.context = most(grid.depths) + std::max(most(grid.prompts), most(grid.generate));
+  options.context =
+      most(grid.depths) + std::max({most(grid.prompts), most(grid.generate), most(grid.verify)});
   options.kv_tokens = batch * whole_blocks(options.context);
-  options.step_tokens = std::max(kStepTokens, batch);
-  options.step_outputs = batch;
+  const size_t outputs = batch * std::max<size_t>(1, most(grid.verify));
+  options.step_tokens = std::max(kStepTokens, outputs);
+  options.step_outputs = outputs;
   const auto start = SteadyClock::now();
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(args, std::move(options), context));
   report.load_seconds = seconds_since(start);

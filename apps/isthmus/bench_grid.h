@@ -11,6 +11,7 @@ namespace isthmus::cli {
 struct BenchGrid {
   std::vector<size_t> prompts = {128, 512};
   std::vector<size_t> generate = {64};
+  std::vector<size_t> verify;  // tokens of steps that verify a draft; empty: none
   std::vector<size_t> depths = {0};
   std::vector<size_t> threads;  // empty: as many as can run at once
   std::vector<size_t> batches = {1};
@@ -18,7 +19,7 @@ struct BenchGrid {
 };
 
 struct BenchRow {
-  std::string kind;  // "prefill" or "decode"
+  std::string kind;  // "prefill", "decode" or "verify"
   size_t tokens = 0;
   size_t depth = 0;
   size_t batch = 1;

@@ -42,6 +42,7 @@ Status ChatTurns::ask(const std::string& text) {
   request.sampler = sampler_;
   ++sampler_.seed;  // the next answer draws anew, and the run stays repeatable
   request.max_tokens = options_.max_tokens;
+  request.speculate.max_draft = options_.draft_tokens;
   request.on_full = options_.shift ? ContextPolicy::kShift : ContextPolicy::kStop;
   if (options_.shift) request.keep_tokens = system_tokens(request.prompt);
   request.stop.token = interrupt().token();

@@ -18,6 +18,7 @@ struct TurnOptions {
   /// When the context is full, leave out the oldest turns; else the answer ends and says so.
   bool shift = false;
   bool show_figures = false;
+  size_t draft_tokens = 0;  // of speculation; 0: off
 };
 
 class ChatTurns {

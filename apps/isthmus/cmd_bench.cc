@@ -130,6 +130,10 @@ Command bench_command() {
             app.add_option("-n,--generate", g.generate, "tokens to generate; 0 = none")
                 ->delimiter(',')
                 ->capture_default_str();
+            app.add_option(
+                   "--verify", g.verify,
+                   "tokens of steps that verify a draft, as 2,4,8,16; each gives a line (default: none)")
+                ->delimiter(',');
             app.add_option("-d,--depth", g.depths, "tokens of context before")
                 ->delimiter(',')
                 ->capture_default_str();

@@ -18,6 +18,7 @@ namespace {
 struct ChatOptions {
   ModelArgs model;
   SamplerArgs sampler;
+  LookupArgs lookup;
   TurnOptions turns;
   std::string system;
 };
@@ -145,14 +146,17 @@ Status converse(ChatTurns& turns) {
 
 Status chat(const ChatOptions& o, const CLI::App& app, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(SamplerParams sampler, sampler_params(app, o.sampler));
+  TurnOptions turn_options = o.turns;
+  ISTHMUS_ASSIGN_OR_RETURN(turn_options.draft_tokens, draft_tokens(app, o.lookup));
   ISTHMUS_ASSIGN_OR_RETURN(ModelOptions options, model_options(o.model));
+  options.draft_tokens = turn_options.draft_tokens;
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(o.model, std::move(options), context));
   ISTHMUS_RETURN_IF_ERROR(model->chat_template().status());
   ISTHMUS_RETURN_IF_ERROR(check_sampler_params(sampler, model->config().vocab));
   ISTHMUS_ASSIGN_OR_RETURN(const auto session, Session::create(model));
   say("{} with {} tokens of context. /help lists the commands.\n", printable(o.model.model),
       model->context());
-  ChatTurns turns(*session, std::move(sampler), o.turns);
+  ChatTurns turns(*session, std::move(sampler), turn_options);
   turns.restart(o.system);
   return converse(turns);
 }
@@ -179,6 +183,7 @@ Command chat_command() {
             ->check(CLI::PositiveNumber);
         app.add_flag("--shift", o->turns.shift, "when the context is full, leave out the oldest turns");
         app.add_flag("--figures", o->turns.show_figures, "show the figures after each answer");
+        add_lookup_args(app, o->lookup);
         add_sampler_args(app, o->sampler);
         return Action([o, &app](const Context& context) { return chat(*o, app, context); });
       }};

@@ -18,6 +18,7 @@ namespace {
 struct RunOptions {
   ModelArgs model;
   SamplerArgs sampler;
+  LookupArgs lookup;
   std::string prompt;
   std::string system;
   std::vector<std::string> stops;
@@ -114,7 +115,9 @@ Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
   GenerateRequest request;
   ISTHMUS_ASSIGN_OR_RETURN(request.sampler, sampler_params(app, o.sampler));
   request.sampler.logprobs = o.logprobs;
+  ISTHMUS_ASSIGN_OR_RETURN(request.speculate.max_draft, draft_tokens(app, o.lookup));
   ISTHMUS_ASSIGN_OR_RETURN(ModelOptions options, model_options(o.model));
+  options.draft_tokens = request.speculate.max_draft;
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(o.model, std::move(options), context));
   ISTHMUS_ASSIGN_OR_RETURN(const auto session, Session::create(model));
   ISTHMUS_ASSIGN_OR_RETURN(request.prompt, encode_prompt(*model, o, prompt));
@@ -187,6 +190,7 @@ Command run_command() {
                            "report this many alternatives per token, with --json (default: none)");
             app.add_option("--timeout", o->timeout, "stop after this many seconds (default: never)")
                 ->check(CLI::Range(0.001, 1e9));
+            add_lookup_args(app, o->lookup);
             add_sampler_args(app, o->sampler);
             return Action([o, &app](const Context& context) { return run(*o, app, context); });
           }};

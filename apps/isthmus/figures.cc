@@ -36,6 +36,10 @@ std::string figures_line(const RunFigures& f, const std::optional<Energy>& energ
         fmt::format(", TBT p50 {:.1f} ms, p99 {:.1f} ms, {:.1f} tokens/s", quantile(f.gap_seconds, 0.5) * 1e3,
                     quantile(f.gap_seconds, 0.99) * 1e3, rate(f.gap_seconds.size(), f.decode_seconds));
   }
+  if (f.speculation.steps > 0) {
+    out += fmt::format(", {} of {} drafted tokens right in {} steps", f.speculation.accepted,
+                       f.speculation.drafted, f.speculation.steps);
+  }
   if (energy && f.generated_tokens > 0) {
     out += fmt::format(", {:.3f} J/token gross ({})",
                        energy->gross_joules / static_cast<double>(read_tokens(f) + f.generated_tokens),
@@ -56,6 +60,9 @@ nlohmann::ordered_json figures_json(const RunFigures& f, const std::optional<Ene
       {"prefill_tokens_per_second", rate(read_tokens(f), f.prefill_seconds)},
       {"decode_tokens_per_second", rate(f.gap_seconds.size(), f.decode_seconds)},
       {"context_shifts", f.context_shifts},
+      {"drafted_tokens", f.speculation.drafted},
+      {"accepted_tokens", f.speculation.accepted},
+      {"verify_steps", f.speculation.steps},
       {"peak_memory_bytes", os::peak_resident_bytes()},
   };
   if (energy) {

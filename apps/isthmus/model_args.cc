@@ -155,6 +155,19 @@ void add_sampler_args(CLI::App& app, SamplerArgs& args) {
   app.add_option("--seed", p.seed, "seed of the draws (default: a fresh one)");
 }
 
+void add_lookup_args(CLI::App& app, LookupArgs& args) {
+  app.add_flag("--lookup", args.lookup,
+               "draft tokens from repetitions of the text: the same answer, sooner where it quotes or edits");
+  app.add_option("--draft-max", args.draft_max, "most tokens drafted at once, with --lookup")
+      ->check(CLI::Range(size_t{1}, kMostDraftTokens))
+      ->capture_default_str();
+}
+
+Result<size_t> draft_tokens(const CLI::App& app, const LookupArgs& args) {
+  if (!args.lookup && app.count("--draft-max") > 0) return invalid_argument("--draft-max needs --lookup");
+  return args.lookup ? args.draft_max : 0;
+}
+
 Result<SamplerParams> sampler_params(const CLI::App& app, const SamplerArgs& args) {
   SamplerParams p = args.params;
   if (args.greedy && app.count("--temperature") > 0 && p.temperature != 0) {

@@ -55,6 +55,17 @@ void add_sampler_args(CLI::App& app, SamplerArgs& args);
 /// The parameters; without --seed a fresh one is drawn (and can be shown to repeat the run).
 Result<SamplerParams> sampler_params(const CLI::App& app, const SamplerArgs& args);
 
+struct LookupArgs {
+  bool lookup = false;
+  size_t draft_max = 15;
+};
+
+/// --lookup, --draft-max.
+void add_lookup_args(CLI::App& app, LookupArgs& args);
+/// Tokens to draft, 0 without --lookup; kInvalidArgument for --draft-max alone. The model's options
+/// (ModelOptions::draft_tokens) and the request's (SpeculateOptions::max_draft) take the same number.
+Result<size_t> draft_tokens(const CLI::App& app, const LookupArgs& args);
+
 /// "2GB", "500MB", "1.5GiB", "1000000": bytes. kInvalidArgument says what is understood.
 Result<uint64_t> parse_bytes(const std::string& text);
 

@@ -133,6 +133,8 @@ typedef struct isthmus_model_options {
   const char* chat_template;             /* its text, or chatml, llama3, gemma, phi3; null: the model's own */
   isthmus_progress_callback on_progress; /* may be null */
   void* progress_user;
+  size_t draft_tokens; /* longest draft of isthmus_generate_options.max_draft, at most 64; 0: none, and no
+                          memory for them */
 } isthmus_model_options;
 
 ISTHMUS_API void isthmus_model_options_init(isthmus_model_options* options, size_t struct_size);
@@ -404,6 +406,9 @@ typedef struct isthmus_generate_options {
   isthmus_text_callback on_text;   /* may be null */
   isthmus_token_callback on_token; /* may be null */
   void* user;
+  /* Speculation: most tokens drafted at once from repetitions of the text, at most
+   * isthmus_model_options.draft_tokens; 0: off. The result is the same, sooner where it quotes or edits. */
+  size_t max_draft;
 } isthmus_generate_options;
 
 ISTHMUS_API void isthmus_generate_options_init(isthmus_generate_options* options, size_t struct_size);
@@ -446,6 +451,9 @@ typedef struct isthmus_figures {
   uint64_t peak_memory_bytes; /* most that this process ever held resident, measured at the end of the run */
   const double* gap_seconds;  /* all times between tokens, borrowed from the result */
   size_t gap_count;
+  size_t drafted_tokens;  /* verified by speculation */
+  size_t accepted_tokens; /* of them, those that became text */
+  size_t verify_steps;    /* steps that verified a draft */
 } isthmus_figures;
 
 ISTHMUS_API isthmus_code isthmus_result_figures(const isthmus_result* result, isthmus_figures* figures,

@@ -267,6 +267,7 @@ struct GenerateOptions {
   std::function<bool(std::string_view)> on_text;  // false ends the run
   std::function<void(const isthmus_sampled&)> on_token;
   Limits limits;
+  size_t max_draft = 0;  // speculation: most tokens drafted at once; 0: off
 };
 
 /// One sequence; one thread at a time.
@@ -379,6 +380,7 @@ inline Generation Session::generate(const Tokens& prompt, const GenerateOptions&
   c.ignore_stop_tokens = options.ignore_stop_tokens ? 1 : 0;
   c.on_full = options.on_full;
   c.keep_tokens = options.keep_tokens;
+  c.max_draft = options.max_draft;
   c.on_text = detail::Calls::text;  // always: this is how an exception of on_token ends the run
   c.on_token = options.on_token ? detail::Calls::token : nullptr;
   c.user = &calls;

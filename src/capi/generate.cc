@@ -64,6 +64,13 @@ Result<GenerateRequest> generate_request(const isthmus_session& session, std::sp
   out.ignore_stop_tokens = known.ignore_stop_tokens != 0;
   out.on_full = known.on_full == ISTHMUS_SHIFT_WHEN_FULL ? ContextPolicy::kShift : ContextPolicy::kStop;
   out.keep_tokens = known.keep_tokens;
+  const size_t most_draft = session.model->options().draft_tokens;
+  if (known.max_draft > most_draft) {
+    return invalid_argument("options.max_draft is " + std::to_string(known.max_draft) +
+                            "; the model was loaded for drafts of at most " + std::to_string(most_draft) +
+                            " tokens (draft_tokens of its options)");
+  }
+  out.speculate.max_draft = known.max_draft;
   set_callbacks(known, out);
   return out;
 }
@@ -152,6 +159,9 @@ isthmus_code isthmus_result_figures(const isthmus_result* result, isthmus_figure
     out.peak_memory_bytes = result->peak_bytes;
     out.gap_seconds = run.gap_seconds.data();
     out.gap_count = run.gap_seconds.size();
+    out.drafted_tokens = run.speculation.drafted;
+    out.accepted_tokens = run.speculation.accepted;
+    out.verify_steps = run.speculation.steps;
     return write_struct(out, figures, "figures");
   });
 }

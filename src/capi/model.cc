@@ -24,6 +24,7 @@ isthmus_model_options default_options() {
   out.tree_tokens = engine.step_outputs;
   out.precision = ISTHMUS_PRECISION_DEFAULT;
   out.kv_type = ISTHMUS_KV_F16;
+  out.draft_tokens = engine.draft_tokens;
   return out;
 }
 
@@ -63,6 +64,7 @@ Result<ModelOptions> engine_options(const isthmus_model_options* options) {
   ISTHMUS_RETURN_IF_ERROR(
       check_range(known.step_tokens, 1, std::numeric_limits<int32_t>::max(), "step_tokens"));
   ISTHMUS_RETURN_IF_ERROR(check_range(known.tree_tokens, 1, kMostTreeTokens, "tree_tokens"));
+  ISTHMUS_RETURN_IF_ERROR(check_range(known.draft_tokens, 0, kMostDraftTokens, "draft_tokens"));
   ISTHMUS_RETURN_IF_ERROR(check_choice(known.precision, ISTHMUS_PRECISION_REFERENCE, "options.precision"));
   ISTHMUS_RETURN_IF_ERROR(check_choice(known.kv_type, ISTHMUS_KV_F32, "options.kv_type"));
   ModelOptions out;
@@ -71,6 +73,7 @@ Result<ModelOptions> engine_options(const isthmus_model_options* options) {
   out.threads = known.threads;
   out.step_tokens = known.step_tokens;
   out.step_outputs = known.tree_tokens;
+  out.draft_tokens = known.draft_tokens;
   out.precision = precision_of(known.precision);
   out.kv_type = kv_type_of(known.kv_type);
   if (known.memory_limit > 0) out.memory_limit = known.memory_limit;

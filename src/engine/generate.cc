@@ -18,15 +18,31 @@ class Run {
         answer_(request, session.model().tokenizer(), SteadyClock::now()) {}
 
   Result<GenerateResult> go() {
+    ISTHMUS_RETURN_IF_ERROR(prepare_speculation());
     ISTHMUS_RETURN_IF_ERROR(read_prompt());
-    while (true) {
-      ISTHMUS_ASSIGN_OR_RETURN(const bool more, next_token());
-      if (!more) break;
-    }
-    return answer_.finish();
+    const Status status = generate_tokens();
+    if (reader_ != nullptr) reader_->settle();
+    ISTHMUS_RETURN_IF_ERROR(status);
+    GenerateResult result = answer_.finish();
+    if (reader_ != nullptr) result.figures.speculation = reader_->figures();
+    return result;
   }
 
  private:
+  Status prepare_speculation() {
+    if (request_.speculate.max_draft == 0) return ok_status();
+    ISTHMUS_ASSIGN_OR_RETURN(reader_, SpeculativeReader::create(session_, request_.speculate));
+    reader_->begin(request_.prompt);
+    return ok_status();
+  }
+
+  Status generate_tokens() {
+    while (true) {
+      ISTHMUS_ASSIGN_OR_RETURN(const bool more, next_token());
+      if (!more) return ok_status();
+    }
+  }
+
   Status read_prompt() {
     const size_t reused = session_.keep_common_prefix(request_.prompt);
     const auto rest = std::span(request_.prompt).subspan(reused);
@@ -38,17 +54,24 @@ class Run {
   /// Samples a token and acts on it; false when the run is over.
   Result<bool> next_token() {
     if (!answer_.may_go_on(SteadyClock::now())) return false;
-    ISTHMUS_ASSIGN_OR_RETURN(const Sampled sampled, answer_.sample(session_.logits()));
+    const auto logits = reader_ != nullptr ? reader_->logits() : session_.logits();
+    ISTHMUS_ASSIGN_OR_RETURN(const Sampled sampled, answer_.sample(logits));
     if (!answer_.take(sampled, SteadyClock::now())) return false;
     return read_token(sampled.token);
   }
 
   Result<bool> read_token(TokenId token) {
+    if (reader_ != nullptr && reader_->take(token)) return true;
     if (session_.room() == 0) {
       if (request_.on_full == ContextPolicy::kStop) return answer_.end(FinishReason::kContext);
       ISTHMUS_RETURN_IF_ERROR(shift());
     }
-    ISTHMUS_RETURN_IF_ERROR(session_.append({&token, 1}, Purpose::kGeneration, {}));
+    if (reader_ != nullptr) {
+      // The last token that may be sampled needs logits before it and none after it.
+      ISTHMUS_RETURN_IF_ERROR(reader_->read(token, request_.max_tokens - answer_.generated() - 1));
+    } else {
+      ISTHMUS_RETURN_IF_ERROR(session_.append({&token, 1}, Purpose::kGeneration, {}));
+    }
     return true;
   }
 
@@ -64,6 +87,7 @@ class Run {
   Session& session_;
   const GenerateRequest& request_;
   Answer answer_;
+  std::unique_ptr<SpeculativeReader> reader_;  // null: one token at a time
 };
 
 }  // namespace

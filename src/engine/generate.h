@@ -7,6 +7,7 @@
 
 #include "engine/sampler.h"
 #include "engine/session.h"
+#include "engine/speculation.h"
 
 namespace isthmus {
 
@@ -39,6 +40,9 @@ struct GenerateRequest {
   size_t max_tokens = SIZE_MAX;
   ContextPolicy on_full = ContextPolicy::kStop;
   size_t keep_tokens = 0;  // for kShift: how many of the first tokens stay
+  /// Off unless max_draft is set. The result is the same, token for token, and comes sooner where the text
+  /// repeats itself. While it is on, callbacks find the session some tokens behind, without logits.
+  SpeculateOptions speculate;
   /// Called with text as it becomes final; return false to cancel.
   std::function<bool(std::string_view)> on_text;
   /// Called once per generated token, before its text.
@@ -56,6 +60,7 @@ struct RunFigures {
   double decode_seconds = 0;        // first token to last token
   std::vector<double> gap_seconds;  // between consecutive tokens (TBT)
   size_t context_shifts = 0;
+  SpeculationFigures speculation;  // zeros when it was off
 };
 
 struct GenerateResult {

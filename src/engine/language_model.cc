@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/lookup_proposer.h"
 #include "os/cpu.h"
 
 namespace isthmus {
@@ -81,9 +82,17 @@ Status LanguageModel::open(const std::string& path) {
     return invalid_argument("a context of " + std::to_string(plan_.context) +
                             " tokens was asked for; the model was trained for " + std::to_string(trained));
   }
+  if (options_.draft_tokens > kMostDraftTokens) {
+    return invalid_argument("drafts of " + std::to_string(options_.draft_tokens) +
+                            " tokens were asked for; at most " + std::to_string(kMostDraftTokens) +
+                            " are possible");
+  }
   plan_.memory = transformer_->plan(run_shape(), pool_shape().context, plan_.threads);
   plan_.text = Tokenizer::memory_bytes(*file_);
   plan_.memory.work += kThreadBytes * plan_.threads;
+  if (options_.draft_tokens > 0) {
+    plan_.memory.work += LookupProposer::bytes(LookupProposer::window_for(plan_.context));
+  }
   plan_.process = options_.process_bytes;
   return ok_status();
 }
@@ -141,8 +150,9 @@ RunShape LanguageModel::run_shape() const {
   RunShape shape;
   shape.context = plan_.context;
   const size_t held = std::max(plan_.context, options_.kv_tokens);
-  shape.max_tokens = std::min(std::max<size_t>(1, options_.step_tokens), held);
-  shape.max_outputs = std::max<size_t>(1, options_.step_outputs);
+  const size_t draft_step = options_.draft_tokens + 1;
+  shape.max_tokens = std::min(std::max(draft_step, options_.step_tokens), held);
+  shape.max_outputs = std::max(draft_step, options_.step_outputs);
   shape.k_type = options_.kv_type;
   shape.v_type = options_.kv_type;
   return shape;

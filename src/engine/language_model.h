@@ -42,6 +42,9 @@ struct ModelOptions {
   size_t threads = 0;        // 0 = as many as can run at once
   size_t step_tokens = 512;  // prompt tokens per step
   size_t step_outputs = 1;   // most rows of logits per step
+  /// Longest draft of speculation (SpeculateOptions::max_draft), at most kMostDraftTokens; 0: no speculation,
+  /// and no memory for it.
+  size_t draft_tokens = 0;
   Precision precision = Precision::kDefault;
   KvType kv_type = KvType::kF16;
   uint64_t process_bytes = 0;          // planned for the rest of the process: process_bytes(), or 0
@@ -54,6 +57,7 @@ struct ModelOptions {
 };
 
 inline constexpr size_t kDefaultContext = 4096;
+inline constexpr size_t kMostDraftTokens = 64;
 
 /// The resident set at its peak, with the context full and steps of the largest size; found without reading
 /// weights. tests/e2e/memory holds it within 5 % of what is measured.

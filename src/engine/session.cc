@@ -30,8 +30,13 @@ Status Session::append(std::span<const TokenId> tokens, Purpose purpose, const S
   return ok_status();
 }
 
-Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last) {
+void Session::forget_tried() {
   tree_.clear();
+  chain_.clear();
+}
+
+Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last) {
+  forget_tried();
   ISTHMUS_RETURN_IF_ERROR(kv_.grow(tokens.size()));
   const ForwardSequence sequence{&kv_, tokens, {}};
   const auto newest = static_cast<uint32_t>(tokens.size() - 1);
@@ -43,6 +48,7 @@ Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last
     step.logits = logits_.data();
   }
   logits_valid_ = false;
+  row_ = 0;
   Status status = model_->transformer().forward(step, *workspace_, model_->pool());
   if (!status.ok()) {
     kv_.commit(0);
@@ -57,7 +63,7 @@ Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last
 Status Session::try_tree(std::span<const TokenId> tokens, std::span<const int32_t> parents,
                          std::vector<float>& logits) {
   if (tokens.size() > room()) return resource_exhausted("the context is too full for the token tree");
-  tree_.clear();
+  forget_tried();
   ISTHMUS_RETURN_IF_ERROR(kv_.grow(tokens.size()));
   std::vector<uint32_t> outputs(tokens.size());
   std::iota(outputs.begin(), outputs.end(), 0U);
@@ -98,9 +104,66 @@ Status Session::accept(std::span<const uint32_t> path) {
   return ok_status();
 }
 
+Status Session::reserve_chain(size_t tokens) {
+  const RunShape& shape = workspace_->shape();
+  const size_t most = std::min(shape.max_outputs, shape.max_tokens);
+  if (tokens == 0 || tokens > most) {
+    return invalid_argument("a chain of " + std::to_string(tokens) +
+                            " tokens; a step gives logits for 1 to " + std::to_string(most));
+  }
+  if (tokens <= chain_outputs_.size()) return ok_status();
+  const size_t vocab = model_->config().vocab;
+  chain_charge_.reset();
+  ISTHMUS_ASSIGN_OR_RETURN(chain_charge_,
+                           model_->ledger().charge(MemoryKind::kWork, (tokens - 1) * vocab * sizeof(float)));
+  logits_.resize(std::max(logits_.size(), tokens * vocab));
+  chain_.reserve(tokens);
+  chain_outputs_.resize(tokens);
+  std::iota(chain_outputs_.begin(), chain_outputs_.end(), 0U);
+  return ok_status();
+}
+
+Status Session::try_chain(std::span<const TokenId> tokens) {
+  if (tokens.empty() || tokens.size() > chain_outputs_.size()) {
+    return invalid_argument("a chain of " + std::to_string(tokens.size()) +
+                            " tokens, memory is reserved for " + std::to_string(chain_outputs_.size()));
+  }
+  if (tokens.size() > room()) return resource_exhausted("the context is too full for the chain");
+  forget_tried();
+  ISTHMUS_RETURN_IF_ERROR(kv_.grow(tokens.size()));
+  const ForwardSequence sequence{&kv_, tokens, {}};
+  ForwardStep step;
+  step.sequences = {&sequence, 1};
+  step.compute = model_->generation_compute();
+  step.outputs = std::span(chain_outputs_).first(tokens.size());
+  step.logits = logits_.data();
+  logits_valid_ = false;
+  Status status = model_->transformer().forward(step, *workspace_, model_->pool());
+  if (!status.ok()) {
+    kv_.commit(0);
+    return status;
+  }
+  chain_.assign(tokens.begin(), tokens.end());
+  return ok_status();
+}
+
+Status Session::keep_chain(size_t n) {
+  if (chain_.empty()) return failed_precondition("keep_chain: no chain was tried since the text changed");
+  if (n > chain_.size()) {
+    return invalid_argument("keep_chain: " + std::to_string(n) + " of " + std::to_string(chain_.size()) +
+                            " tokens");
+  }
+  kv_.commit(n);
+  tokens_.insert(tokens_.end(), chain_.begin(), chain_.begin() + static_cast<ptrdiff_t>(n));
+  chain_.clear();
+  logits_valid_ = n > 0;
+  row_ = n > 0 ? n - 1 : 0;
+  return ok_status();
+}
+
 Status Session::truncate(size_t length) {
   ISTHMUS_RETURN_IF_ERROR(kv_.truncate(length));
-  tree_.clear();
+  forget_tried();
   if (length != tokens_.size()) logits_valid_ = false;
   tokens_.resize(length);
   return ok_status();
@@ -118,7 +181,9 @@ Result<std::unique_ptr<Session>> Session::fork() const {
   ISTHMUS_ASSIGN_OR_RETURN(out->workspace_, out->model_->make_workspace());
   out->kv_ = kv_.fork();
   out->tokens_ = tokens_;
-  out->logits_ = logits_;
+  out->logits_.resize(model_->config().vocab);
+  const auto newest = logits();
+  std::copy(newest.begin(), newest.end(), out->logits_.begin());
   out->logits_valid_ = logits_valid_;
   return out;
 }

@@ -2,8 +2,9 @@
 //
 // The token stream is append-only as seen by the KV: append() adds tokens, truncate() goes back, fork()
 // starts a second session from the same point without copying, a token tree can be tried and one of its paths
-// accepted. Cancel and deadline are checked before each step; a step that fails leaves the session as it was
-// before that step. Not thread-safe; different sessions of one model may be used from different threads.
+// accepted, a chain of guessed tokens tried and its first ones kept. Cancel and deadline are checked before
+// each step; a step that fails leaves the session as it was before that step. Not thread-safe; different
+// sessions of one model may be used from different threads.
 #pragma once
 
 #include <memory>
@@ -24,6 +25,7 @@ class Session {
   static Result<std::unique_ptr<Session>> create(std::shared_ptr<LanguageModel> model);
 
   const LanguageModel& model() const { return *model_; }
+  Ledger& ledger() { return model_->ledger(); }
   /// Tokens whose KV is held.
   std::span<const TokenId> tokens() const { return tokens_; }
   size_t room() const { return model_->context() - tokens_.size(); }
@@ -32,7 +34,7 @@ class Session {
   Status append(std::span<const TokenId> tokens, Purpose purpose, const StopPolicy& stop = {});
   /// Logits [vocab] after the newest token; empty when the newest step did not end at it: nothing read yet,
   /// truncated, or part of a tree accepted.
-  std::span<const float> logits() const { return {logits_.data(), logits_valid_ ? logits_.size() : 0}; }
+  std::span<const float> logits() const { return row(row_, logits_valid_); }
 
   /// Tries a token tree after the present text (parents as in ForwardSequence; empty: a chain): logits
   /// [tokens][vocab] go to `logits`. Nothing is kept until accept(); a tree that fails changes nothing.
@@ -42,6 +44,19 @@ class Session {
   /// and logits() stay. kInvalidArgument when it is no path of that tree, which may then be tried with
   /// another path; kFailedPrecondition when no tree was tried since the text last changed.
   Status accept(std::span<const uint32_t> path);
+
+  /// Takes the memory for chains of `tokens` tokens, which may be as many as a step gives logits for
+  /// (ModelOptions). Once is enough; kResourceExhausted when the memory limit forbids it.
+  Status reserve_chain(size_t tokens);
+  /// Reads a chain of tokens after the present text in one step of generation arithmetic, each with its
+  /// logits, into the memory of reserve_chain(). They count as text once keep_chain() says how many; logits()
+  /// are gone until then. A failed chain leaves the text as it was, without logits.
+  Status try_chain(std::span<const TokenId> tokens);
+  /// Logits [vocab] after token i of the chain tried last; empty when there is none.
+  std::span<const float> chain_logits(size_t i) const { return row(i, i < chain_.size()); }
+  /// Makes the first `n` tokens of that chain text, with the logits of the last of them, and forgets the
+  /// rest. kFailedPrecondition when no chain was tried since the text last changed.
+  Status keep_chain(size_t n);
 
   /// Forgets the tokens from `length` on.
   Status truncate(size_t length);
@@ -54,6 +69,11 @@ class Session {
  private:
   explicit Session(std::shared_ptr<LanguageModel> model) : model_(std::move(model)) {}
   Status step(std::span<const TokenId> tokens, Purpose purpose, bool last);
+  std::span<const float> row(size_t index, bool there) const {
+    const size_t vocab = model_->config().vocab;
+    return {logits_.data() + (there ? index * vocab : 0), there ? vocab : 0};
+  }
+  void forget_tried();
 
   std::shared_ptr<LanguageModel> model_;
   std::unique_ptr<Workspace> workspace_;
@@ -61,7 +81,11 @@ class Session {
   std::vector<TokenId> tokens_;
   std::vector<TokenId> tree_;
   std::vector<int32_t> tree_parents_;
-  std::vector<float> logits_;
+  std::vector<TokenId> chain_;
+  std::vector<uint32_t> chain_outputs_;  // 0, 1, 2 …
+  Charge chain_charge_;
+  std::vector<float> logits_;  // [1, or tokens of a chain][vocab]
+  size_t row_ = 0;             // of logits_: after the newest token
   bool logits_valid_ = false;
 };
 

@@ -34,6 +34,7 @@ TEST(CapiModel, OptionsOutOfRangeAreNamed) {
   EXPECT_THAT(load([](auto& o) { o.threads = 100000; }), HasSubstr("options.threads"));
   EXPECT_THAT(load([](auto& o) { o.sequences = 0; }), HasSubstr("options.sequences"));
   EXPECT_THAT(load([](auto& o) { o.tree_tokens = SIZE_MAX; }), HasSubstr("options.tree_tokens"));
+  EXPECT_THAT(load([](auto& o) { o.draft_tokens = 65; }), HasSubstr("options.draft_tokens"));
   EXPECT_THAT(load([](auto& o) { o.context = SIZE_MAX; }), HasSubstr("context"));
   EXPECT_THAT(load([](auto& o) { o.chat_template = "{% if"; }), HasSubstr("chat template"));
 }

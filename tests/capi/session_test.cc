@@ -232,6 +232,35 @@ TEST(CapiGenerate, StopStringsAndFullContext) {
             ISTHMUS_RESOURCE_EXHAUSTED);
 }
 
+TEST(CapiGenerate, SpeculationGivesTheSameResult) {
+  auto model_options = small_options();
+  model_options.draft_tokens = 7;
+  const isthmus::Model drafting(tiny("llama"), model_options);
+  isthmus::Tokens prompt = drafting.tokenize("one two one two one two");
+  auto options = greedy(200);
+  const isthmus_logit_bias only[] = {{65, 100.0F}, {66, 100.0F}};
+  options.sampler.logit_bias = only;
+  options.sampler.logit_bias_count = 2;
+  options.ignore_stop_tokens = true;
+  isthmus::Session plain(drafting);
+  isthmus::Session fast(drafting);
+  const auto expected = plain.generate(prompt, options);
+  options.max_draft = 7;
+  const auto run = fast.generate(prompt, options);
+  EXPECT_EQ(run.tokens(), expected.tokens());
+  EXPECT_EQ(run.text(), expected.text());
+  EXPECT_EQ(fast.logits(), plain.logits());
+  EXPECT_EQ(expected.figures().verify_steps, 0U);
+  const isthmus_figures figures = run.figures();
+  EXPECT_GE(figures.drafted_tokens, figures.accepted_tokens);
+  EXPECT_GE(figures.drafted_tokens, figures.verify_steps);
+  options.max_draft = 8;
+  EXPECT_THAT(message_of([&] { fast.generate(prompt, options); }), HasSubstr("options.max_draft"));
+  isthmus::Session without(model());
+  options.max_draft = 1;
+  EXPECT_EQ(code_of([&] { without.generate(prompt, options); }), ISTHMUS_INVALID_ARGUMENT);
+}
+
 TEST(CapiGenerate, CallbacksEndRuns) {
   isthmus::Session session(model());
   auto options = greedy(100);
