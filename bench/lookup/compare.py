@@ -4,8 +4,9 @@
     compare.py PROGRAM NAME=MODEL.gguf [NAME=MODEL.gguf ...] [--rounds N] [--tokens N] [--threads N] [--draft-max N]
                [--task edit,quote,fresh] [--out FILE.json]
 
-edit: code is repeated with a name changed. quote: a paragraph is repeated. fresh: a story with nothing to copy. Each is
-run greedily and at temperature 0.7 with a seed; odd rounds run the two in the reverse order. Prints medians, the share
+edit: code is repeated with a name changed. quote: a paragraph is repeated. fresh: a story with nothing to copy, kept from
+repeating itself by a penalty and from ending. Each is run greedily and with a seed; odd rounds run the two in the
+reverse order. Prints medians, the share
 of drafted tokens that were right, and whether all answers were the same token for token; exit code 1 when one was not.
 """
 import argparse
@@ -16,13 +17,15 @@ import sys
 from pathlib import Path
 
 TEXTS = Path(__file__).resolve().parent / "texts"
-SAMPLING = {"greedy": ["--greedy"], "0.7": ["--temperature", "0.7", "--seed", "1"]}
+SAMPLING = {"greedy": ["--greedy"], "drawn": ["--temperature", "0.8", "--seed", "1"]}
+MORE = {"fresh": ["--repeat-penalty", "1.2", "--penalty-window", "0", "--ignore-eos"]}
 
 
 def answer(args, model, task, sampling, lookup):
     """The JSON of one run."""
     prompt = (TEXTS / f"{task}.txt").read_text()
-    command = [args.program, "run", model, "-", "--json", "-n", str(args.tokens), *SAMPLING[sampling]]
+    command = [args.program, "run", model, "-", "--json", "-n", str(args.tokens), *SAMPLING[sampling],
+               *MORE.get(task, [])]
     if args.threads:
         command += ["-t", str(args.threads)]
     if lookup:

@@ -13,7 +13,7 @@ namespace isthmus {
 namespace {
 
 constexpr size_t kDraft = 15;
-constexpr size_t kTokens = 96;
+constexpr size_t kTokens = 80;
 
 std::shared_ptr<LanguageModel> load(const std::string& name) {
   const char* folder = std::getenv("ISTHMUS_TEST_MODELS");
@@ -22,6 +22,7 @@ std::shared_ptr<LanguageModel> load(const std::string& name) {
   options.context = 1024;
   options.sequences = 2;
   options.draft_tokens = kDraft;
+  if (name == "gemma3") options.chat_template = "gemma";  // its file has none
   auto model =
       LanguageModel::load(std::string(folder == nullptr ? "." : folder) + "/" + name + ".gguf", options);
   EXPECT_TRUE(model.ok()) << model.status().to_string();
@@ -37,7 +38,7 @@ std::vector<TokenId> prompt_of(const LanguageModel& model, const std::string& te
   chat.messages.push_back({{"role", "user"}, {"content", content.str()}});
   auto ids = encode_chat(model, chat);
   EXPECT_TRUE(ids.ok()) << ids.status().to_string();
-  return *ids;
+  return ids.ok() ? *ids : std::vector<TokenId>();
 }
 
 GenerateResult run(const std::shared_ptr<LanguageModel>& model, GenerateRequest request, size_t draft) {
@@ -58,28 +59,28 @@ TEST_P(RealSpeculation, GivesThePlainRun) {
   ASSERT_NE(model, nullptr);
   size_t accepted = 0;
   size_t rejected = 0;
-  for (const char* text : {"edit", "quote", "fresh"}) {
-    for (const uint64_t seed : {0, 1, 2}) {
-      GenerateRequest request;
-      request.prompt = prompt_of(*model, text);
-      request.max_tokens = kTokens;
-      request.sampler.seed = seed;
-      request.sampler.temperature = seed == 0 ? 0.0F : 0.7F;
-      request.sampler.repetition_penalty = seed == 2 ? 1.05F : 1.0F;
-      request.sampler.logprobs = 2;
-      const GenerateResult plain = run(model, request, 0);
-      const GenerateResult fast = run(model, request, kDraft);
-      ASSERT_EQ(fast.tokens, plain.tokens) << text << ", seed " << seed;
-      EXPECT_EQ(fast.text, plain.text);
-      EXPECT_EQ(fast.reason, plain.reason);
-      ASSERT_EQ(fast.details.size(), plain.details.size());
-      for (size_t i = 0; i < fast.details.size(); ++i) {
-        EXPECT_EQ(fast.details[i].logprob, plain.details[i].logprob);
-        EXPECT_EQ(fast.details[i].top[1].logprob, plain.details[i].top[1].logprob);
-      }
-      accepted += fast.figures.speculation.accepted;
-      rejected += fast.figures.speculation.drafted - fast.figures.speculation.accepted;
+  const std::vector<std::pair<const char*, uint64_t>> cases = {
+      {"edit", 0}, {"edit", 2}, {"quote", 0}, {"quote", 1}, {"fresh", 2}};
+  for (const auto& [text, seed] : cases) {
+    GenerateRequest request;
+    request.prompt = prompt_of(*model, text);
+    request.max_tokens = kTokens;
+    request.sampler.seed = seed;
+    request.sampler.temperature = seed == 0 ? 0.0F : 0.7F;
+    request.sampler.repetition_penalty = seed == 2 ? 1.05F : 1.0F;
+    request.sampler.logprobs = 2;
+    const GenerateResult plain = run(model, request, 0);
+    const GenerateResult fast = run(model, request, kDraft);
+    ASSERT_EQ(fast.tokens, plain.tokens) << text << ", seed " << seed;
+    EXPECT_EQ(fast.text, plain.text);
+    EXPECT_EQ(fast.reason, plain.reason);
+    ASSERT_EQ(fast.details.size(), plain.details.size());
+    for (size_t i = 0; i < fast.details.size(); ++i) {
+      EXPECT_EQ(fast.details[i].logprob, plain.details[i].logprob);
+      EXPECT_EQ(fast.details[i].top[1].logprob, plain.details[i].top[1].logprob);
     }
+    accepted += fast.figures.speculation.accepted;
+    rejected += fast.figures.speculation.drafted - fast.figures.speculation.accepted;
   }
   EXPECT_GT(accepted, kTokens);
   EXPECT_GT(rejected, 0U);

@@ -31,11 +31,11 @@ assert abs(peak - planned) <= 0.05 * planned
 PYTHON
 }
 
-# fill MODEL CONTEXT THREADS KV PRECISION: reads almost a whole context and generates until it is full.
+# fill MODEL CONTEXT THREADS KV PRECISION [FLAG …]: reads almost a whole context and generates until it is full.
 fill() {
-  words $(($2 - 8)) >"$scratch/prompt"
+  words $(($2 - ${room:-8})) >"$scratch/prompt"
   code=0
-  "$program" run "$models/$1.gguf" --raw --json --ignore-eos --greedy -c "$2" -t "$3" --kv "$4" --precision "$5" - \
+  "$program" run "$models/$1.gguf" --raw --json --ignore-eos --greedy -c "$2" -t "$3" --kv "$4" --precision "$5" "${@:6}" - \
     <"$scratch/prompt" >"$scratch/out" 2>"$scratch/err" || code=$?
   expect "run $*" 0
   check "plan and peak of run $*" within_tolerance
@@ -53,6 +53,12 @@ fill smollm2 4096 1 f32 default
 fill smollm2 4096 2 f16 default
 fill gemma3 4096 2 f32 default
 fill qwen05 4096 2 f16 default
+# With drafts of every length in the last tokens.
+room=100
+fill smollm2 512 2 f16 default --lookup
+fill qwen05 512 2 f16 default --lookup
+fill smollm2 4096 1 f16 default --lookup --draft-max 64
+room=8
 
 for model in smollm2 gemma3 qwen05; do
   run_program bench "$models/$model.gguf" --json -r 1 -t 1,2 -p 512 -n 16 -d 0

@@ -41,6 +41,25 @@ run_quick "Hello" -n 0 --json
 expect "no token at all" 0 '"finish_reason": "length"'
 check "is none" grep -q '"generated_tokens": 0' "$scratch/out"
 
+# ---- drafts looked up in the text ----
+quote="Repeat this sentence three times: The harbour stood empty, and boys carried water from the pump."
+for sampling in --greedy "--seed 3"; do
+  # shellcheck disable=SC2086 # two words
+  run_program run "$model" "$quote" $sampling -n 60 -q -c 256
+  cp "$scratch/out" "$scratch/first"
+  # shellcheck disable=SC2086
+  run_program run "$model" "$quote" $sampling -n 60 -c 256 --lookup
+  expect "with --lookup" 0
+  check "is the same answer" cmp "$scratch/first" "$scratch/out"
+done
+run_quick "1 2 3 4 1 2 3 4 1 2 3 4 1 2 3 4 1 2" --raw -n 60 --json --lookup --draft-max 4
+expect "figures of drafts" 0 '"verify_steps": [1-9]'
+check "some of which were right" grep -Eq '"accepted_tokens": [1-9]' "$scratch/out"
+run_quick "Hello" --draft-max 4
+expect "a length without drafts" 2 "" "--draft-max needs --lookup"
+run_quick "Hello" --lookup --draft-max 65
+expect "too long drafts" 2 "" "draft-max"
+
 # ---- prompts ----
 run_quick ""
 expect "empty prompt" 2 "" "the prompt is empty"
