@@ -60,6 +60,9 @@ Result<RequestId> Batcher::submit(BatchRequest request) {
   const size_t vocab = model_->config().vocab;
   if (!request.on_done) return invalid_argument("a request without on_done");
   ISTHMUS_RETURN_IF_ERROR(Answer::check(request.generate, vocab, capacity_));
+  if (request.generate.speculate.max_draft > 0) {
+    return unsupported("speculation in a batch, which reads the weights for many tokens anyway");
+  }
   for (const TokenId token : request.generate.prompt) {
     if (token < 0 || static_cast<size_t>(token) >= vocab) {
       return invalid_argument("token " + std::to_string(token) + " is outside the vocabulary of " +

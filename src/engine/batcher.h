@@ -70,7 +70,8 @@ class Batcher {
   /// Ends what is left with kCancelled.
   ~Batcher();
 
-  /// Takes a request in. The errors of generate() for a bad one; kResourceExhausted when max_requests are
+  /// Takes a request in. The errors of generate() for a bad one; kUnsupported for one that wants speculation;
+  /// kResourceExhausted when max_requests are
   /// there or the prompt exceeds the context or the pool.
   Result<RequestId> submit(BatchRequest request);
   /// Ends a request at the next step, as its StopPolicy would; one that is done or unknown is left alone.
