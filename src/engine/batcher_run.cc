@@ -7,10 +7,10 @@
 namespace isthmus {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
+using StepClock = std::chrono::steady_clock;
 
-double seconds_since(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+double forward_seconds_since(StepClock::time_point start) {
+  return std::chrono::duration<double>(StepClock::now() - start).count();
 }
 
 }  // namespace
@@ -60,9 +60,9 @@ void Batcher::run_pass(Compute compute) {
   step.compute = compute;
   step.outputs = outputs_;
   step.logits = outputs_.empty() ? nullptr : logits_.data();
-  const auto start = SteadyClock::now();
+  const auto start = StepClock::now();
   const Status status = model_->transformer().forward(step, *workspace_, model_->pool());
-  report_.forward_seconds += seconds_since(start);
+  report_.forward_seconds += forward_seconds_since(start);
   commit_pass(status);
   if (status.ok()) sample_rows();
 }
@@ -91,7 +91,7 @@ void Batcher::commit_pass(const Status& status) {
 
 /// Samples all rows, by all threads, and then hands the tokens out in the order of rank.
 void Batcher::sample_rows() {
-  const auto start = SteadyClock::now();
+  const auto start = StepClock::now();
   const size_t vocab = model_->config().vocab;
   const Answer::Time time = now();
   sampled_.assign(rows_.size(), std::nullopt);
@@ -112,7 +112,7 @@ void Batcher::sample_rows() {
       }
     });
   }
-  report_.sample_seconds += seconds_since(start);
+  report_.sample_seconds += forward_seconds_since(start);
   for (size_t row = 0; row < rows_.size(); ++row) {
     if (rows_[row] != nullptr) take_token(*rows_[row], row);
   }

@@ -10,17 +10,18 @@
 namespace isthmus {
 namespace {
 
-using testing::alone;
-using testing::batch_options;
-using testing::Driver;
-using testing::expect_same;
-using testing::load_tiny;
-using testing::random_prompt;
-using testing::request_of;
+using batch_testing::batch_options;
+using batch_testing::BatchDriver;
+using batch_testing::expect_same_answer;
+using batch_testing::load_for_batch;
+using batch_testing::random_prompt;
+using batch_testing::run_alone;
+using batch_testing::sampled_request;
 
 /// Anything that a request may be, but short.
 GenerateRequest random_request(Rng& rng, size_t context) {
-  GenerateRequest r = request_of(random_prompt(rng, 1 + rng.below(context * 3 / 4)), rng.below(50), rng());
+  GenerateRequest r =
+      sampled_request(random_prompt(rng, 1 + rng.below(context * 3 / 4)), rng.below(50), rng());
   r.sampler.temperature = rng.below(3) == 0 ? 0.0F : 0.5F + static_cast<float>(rng.uniform());
   if (rng.below(2) == 0) r.sampler.top_k = 0;
   if (rng.below(3) == 0) r.sampler.repetition_penalty = 1.2F;
@@ -51,12 +52,12 @@ BatchStep random_trial(uint64_t seed, const std::string& name, Precision precisi
   options.context = 96;
   options.precision = precision;
   options.kv_tokens = 96 + 32 * rng.below(8);  // from one sequence's worth on: blocks run out
-  const auto model = load_tiny(options, name);
+  const auto model = load_for_batch(options, name);
   options.kv_tokens = 0;
-  const auto reference = load_tiny(options, name);
+  const auto reference = load_for_batch(options, name);
   std::vector<GenerateRequest> requests;
   std::vector<RequestId> ids;
-  Driver driver(model, random_options(rng));
+  BatchDriver driver(model, random_options(rng));
   for (size_t i = 0; i < 10; ++i) {
     requests.push_back(random_request(rng, options.context));
     ids.push_back(driver.submit(requests.back(), static_cast<Priority>(rng.below(3))));
@@ -64,8 +65,8 @@ BatchStep random_trial(uint64_t seed, const std::string& name, Precision precisi
   }
   driver.run();
   for (size_t i = 0; i < ids.size(); ++i) {
-    expect_same(driver.result(ids[i]), alone(reference, requests[i]),
-                name + ", seed " + std::to_string(seed) + ", request " + std::to_string(i));
+    expect_same_answer(driver.result(ids[i]), run_alone(reference, requests[i]),
+                       name + ", seed " + std::to_string(seed) + ", request " + std::to_string(i));
   }
   EXPECT_EQ(model->make_sequence().pool()->used_blocks(), 0U);
   return driver.sum;
@@ -96,18 +97,19 @@ TEST(Batcher, TheFloatClassDoesNotDependOnCompanyEither) {
 TEST(Batcher, WhenBlocksRunOutTheNewestReadsItsTextAgain) {
   ModelOptions options = batch_options();
   options.kv_tokens = 256;  // two of four contexts
-  const auto model = load_tiny(options);
-  const auto reference = load_tiny(batch_options());
-  Driver driver(model);
+  const auto model = load_for_batch(options);
+  const auto reference = load_for_batch(batch_options());
+  BatchDriver driver(model);
   Rng rng(3);
   std::vector<GenerateRequest> requests;
   std::vector<RequestId> ids;
   for (size_t i = 0; i < 4; ++i) {
-    requests.push_back(request_of(random_prompt(rng, 20), 100, i));
+    requests.push_back(sampled_request(random_prompt(rng, 20), 100, i));
     ids.push_back(driver.submit(requests.back()));
   }
   driver.run();
-  for (size_t i = 0; i < 4; ++i) expect_same(driver.result(ids[i]), alone(reference, requests[i]), "blocks");
+  for (size_t i = 0; i < 4; ++i)
+    expect_same_answer(driver.result(ids[i]), run_alone(reference, requests[i]), "blocks");
   EXPECT_GE(driver.sum.preempted, 2U);
   EXPECT_GT(driver.sum.recomputed_tokens, 100U);
   EXPECT_EQ(driver.sum.generated_tokens, 400U);
@@ -117,26 +119,27 @@ TEST(Batcher, WhenBlocksRunOutTheNewestReadsItsTextAgain) {
 TEST(Batcher, APoolBelowTheContextIsTheLimitOfASequence) {
   ModelOptions options = batch_options();
   options.kv_tokens = 64;
-  Driver driver(load_tiny(options));
+  BatchDriver driver(load_for_batch(options));
   EXPECT_EQ(driver.batcher->capacity(), 64U);
   Rng rng(1);
-  const auto id = driver.submit(request_of(random_prompt(rng, 10), 100));
+  const auto id = driver.submit(sampled_request(random_prompt(rng, 10), 100));
   driver.run();
   EXPECT_EQ(driver.result(id).reason, FinishReason::kContext);
   EXPECT_EQ(driver.result(id).tokens.size(), 64U - 10 + 1);
-  const auto refused = driver.batcher->submit({request_of(random_prompt(rng, 65), 1), {}, [](auto, auto) {}});
+  const auto refused =
+      driver.batcher->submit({sampled_request(random_prompt(rng, 65), 1), {}, [](auto, auto) {}});
   EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
 }
 
 TEST(Batcher, BlocksThatOthersHoldForEverEndTheRequestNotTheBatcher) {
-  const auto model = load_tiny(batch_options(1));
+  const auto model = load_for_batch(batch_options(1));
   auto session = Session::create(model);
   ASSERT_TRUE(session.ok());
   ASSERT_TRUE((*session)->append(std::vector<TokenId>(90, 50), Purpose::kPrompt).ok());
-  Driver driver(model);
+  BatchDriver driver(model);
   Rng rng(1);
-  const auto too_long = driver.submit(request_of(random_prompt(rng, 60), 10));
-  const auto fits = driver.submit(request_of(random_prompt(rng, 10), 10));
+  const auto too_long = driver.submit(sampled_request(random_prompt(rng, 60), 10));
+  const auto fits = driver.submit(sampled_request(random_prompt(rng, 10), 10));
   driver.run();
   EXPECT_EQ(driver.results.at(too_long).status().code(), Code::kResourceExhausted);
   EXPECT_EQ(driver.result(fits).tokens.size(), 10U);
@@ -144,19 +147,19 @@ TEST(Batcher, BlocksThatOthersHoldForEverEndTheRequestNotTheBatcher) {
 }
 
 TEST(Batcher, BadRequestsAreRefusedOrEndAlone) {
-  const auto model = load_tiny(batch_options());
-  Driver driver(model);
+  const auto model = load_for_batch(batch_options());
+  BatchDriver driver(model);
   Rng rng(5);
-  const GenerateRequest good = request_of(random_prompt(rng, 30), 30);
+  const GenerateRequest good = sampled_request(random_prompt(rng, 30), 30);
   const auto refusal = [&](GenerateRequest request) {
     return driver.batcher->submit({std::move(request), Priority::kInteractive, [](auto, auto) {}})
         .status()
         .code();
   };
-  EXPECT_EQ(refusal(request_of({}, 1)), Code::kInvalidArgument);
-  EXPECT_EQ(refusal(request_of({40, -1}, 1)), Code::kInvalidArgument);
-  EXPECT_EQ(refusal(request_of({40, 1 << 20}, 1)), Code::kInvalidArgument);
-  EXPECT_EQ(refusal(request_of(std::vector<TokenId>(129, 40), 1)), Code::kResourceExhausted);
+  EXPECT_EQ(refusal(sampled_request({}, 1)), Code::kInvalidArgument);
+  EXPECT_EQ(refusal(sampled_request({40, -1}, 1)), Code::kInvalidArgument);
+  EXPECT_EQ(refusal(sampled_request({40, 1 << 20}, 1)), Code::kInvalidArgument);
+  EXPECT_EQ(refusal(sampled_request(std::vector<TokenId>(129, 40), 1)), Code::kResourceExhausted);
   GenerateRequest bad_sampler = good;
   bad_sampler.sampler.top_p = 0;
   EXPECT_EQ(refusal(bad_sampler), Code::kInvalidArgument);
@@ -175,13 +178,13 @@ TEST(Batcher, BadRequestsAreRefusedOrEndAlone) {
   const auto after = driver.submit(good);
   driver.run();
   EXPECT_EQ(driver.results.at(failed).status().code(), Code::kInternal);
-  const GenerateResult want = alone(model, good);
-  expect_same(driver.result(before), want, "before the bad one");
-  expect_same(driver.result(after), want, "after the bad one");
+  const GenerateResult want = run_alone(model, good);
+  expect_same_answer(driver.result(before), want, "before the bad one");
+  expect_same_answer(driver.result(after), want, "after the bad one");
 }
 
 TEST(Batcher, OptionsThatCannotWorkAreNamed) {
-  const auto model = load_tiny(batch_options());
+  const auto model = load_for_batch(batch_options());
   const auto code_of = [&](BatcherOptions options) {
     return Batcher::create(model, options).status().code();
   };
@@ -201,7 +204,7 @@ TEST(Batcher, ItsMemoryIsInThePlan) {
   options.memory_limit = plan->total();
   const auto model = LanguageModel::load(path, options);
   ASSERT_TRUE(model.ok());
-  Driver driver(*model);
+  BatchDriver driver(*model);
   EXPECT_LE((*model)->ledger().peak(), plan->total());
   options.step_outputs = 1;
   const auto one_row = LanguageModel::plan(path, options);

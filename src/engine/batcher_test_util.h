@@ -11,10 +11,10 @@
 
 #include "engine/batcher.h"
 
-namespace isthmus::testing {
+namespace isthmus::batch_testing {
 
-inline std::shared_ptr<LanguageModel> load_tiny(ModelOptions options,
-                                                const std::string& name = "llama.gguf") {
+inline std::shared_ptr<LanguageModel> load_for_batch(ModelOptions options,
+                                                     const std::string& name = "llama.gguf") {
   if (options.context == 0) options.context = 128;
   if (options.threads == 0) options.threads = 2;
   auto model = LanguageModel::load(std::string(ISTHMUS_TINY_MODELS) + "/" + name, std::move(options));
@@ -37,7 +37,7 @@ inline std::vector<TokenId> random_prompt(Rng& rng, size_t n) {
   return out;
 }
 
-inline GenerateRequest request_of(std::vector<TokenId> prompt, size_t max_tokens, uint64_t seed = 7) {
+inline GenerateRequest sampled_request(std::vector<TokenId> prompt, size_t max_tokens, uint64_t seed = 7) {
   GenerateRequest r;
   r.prompt = std::move(prompt);
   r.max_tokens = max_tokens;
@@ -49,12 +49,12 @@ inline GenerateRequest request_of(std::vector<TokenId> prompt, size_t max_tokens
 }
 
 /// A batcher and what became of its requests.
-struct Driver {
+struct BatchDriver {
   std::map<RequestId, Result<GenerateResult>> results;
   BatchStep sum;
   std::unique_ptr<Batcher> batcher;  // goes first: its end calls back
 
-  explicit Driver(std::shared_ptr<LanguageModel> model, BatcherOptions options = {}) {
+  explicit BatchDriver(std::shared_ptr<LanguageModel> model, BatcherOptions options = {}) {
     auto made = Batcher::create(std::move(model), std::move(options));
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     batcher = std::move(*made);
@@ -91,7 +91,7 @@ struct Driver {
 };
 
 /// The request by generate(), on a session of its own.
-inline GenerateResult alone(const std::shared_ptr<LanguageModel>& model, const GenerateRequest& request) {
+inline GenerateResult run_alone(const std::shared_ptr<LanguageModel>& model, const GenerateRequest& request) {
   auto session = Session::create(model);
   EXPECT_TRUE(session.ok()) << session.status().to_string();
   auto result = generate(**session, request);
@@ -108,7 +108,8 @@ inline bool same_bits(const std::vector<TokenLogprob>& a, const std::vector<Toke
 }
 
 /// The same text, tokens, ending and, bit by bit, log-probabilities.
-inline void expect_same(const GenerateResult& got, const GenerateResult& want, const std::string& what) {
+inline void expect_same_answer(const GenerateResult& got, const GenerateResult& want,
+                               const std::string& what) {
   EXPECT_EQ(got.tokens, want.tokens) << what;
   EXPECT_EQ(got.text, want.text) << what;
   EXPECT_EQ(got.reason, want.reason) << what;
@@ -123,4 +124,4 @@ inline void expect_same(const GenerateResult& got, const GenerateResult& want, c
   }
 }
 
-}  // namespace isthmus::testing
+}  // namespace isthmus::batch_testing

@@ -9,21 +9,21 @@
 namespace isthmus {
 namespace {
 
+using batch_testing::batch_options;
+using batch_testing::BatchDriver;
+using batch_testing::load_for_batch;
+using batch_testing::random_prompt;
+using batch_testing::sampled_request;
 using std::chrono::seconds;
-using testing::batch_options;
-using testing::Driver;
-using testing::load_tiny;
-using testing::random_prompt;
-using testing::request_of;
 
 /// A batcher whose clock moves one second a step.
-struct Trace {
+struct BatchTrace {
   Answer::Time time{seconds(1000)};
   Rng rng{9};
-  Driver driver;
+  BatchDriver driver;
 
-  explicit Trace(BatcherOptions options = {}, ModelOptions model = batch_options())
-      : driver(load_tiny(std::move(model)), with_clock(std::move(options))) {}
+  explicit BatchTrace(BatcherOptions options = {}, ModelOptions model = batch_options())
+      : driver(load_for_batch(std::move(model)), with_clock(std::move(options))) {}
 
   BatcherOptions with_clock(BatcherOptions options) {
     options.clock = [this] { return time; };
@@ -41,12 +41,12 @@ struct Trace {
     return n;
   }
   RequestId submit(size_t prompt, size_t max_tokens, Priority priority = Priority::kInteractive) {
-    return driver.submit(request_of(random_prompt(rng, prompt), max_tokens), priority);
+    return driver.submit(sampled_request(random_prompt(rng, prompt), max_tokens), priority);
   }
 };
 
 TEST(BatcherTrace, EachStepHasATokenOfEverySequenceAndAChunkOfAPrompt) {
-  Trace trace({.chunk_tokens = 16});
+  BatchTrace trace({.chunk_tokens = 16});
   for (int i = 0; i < 7; ++i) trace.submit(4, 100);
   EXPECT_EQ(trace.step().generated_tokens, 7U);
   const auto late = trace.submit(80, 1);
@@ -60,7 +60,7 @@ TEST(BatcherTrace, EachStepHasATokenOfEverySequenceAndAChunkOfAPrompt) {
 }
 
 TEST(BatcherTrace, GapsAreThoseOfTheClock) {
-  Trace trace;
+  BatchTrace trace;
   const auto id = trace.submit(10, 5);
   trace.driver.run();
   EXPECT_EQ(trace.driver.result(id).figures.gap_seconds, std::vector<double>(4, 0.0));
@@ -71,7 +71,7 @@ TEST(BatcherTrace, GapsAreThoseOfTheClock) {
 }
 
 TEST(BatcherTrace, AShortPromptDoesNotWaitForTheEndOfALongOne) {
-  Trace trace({.step_tokens = 16});
+  BatchTrace trace({.step_tokens = 16});
   const auto long_one = trace.submit(120, 1);
   const auto short_one = trace.submit(6, 1);
   EXPECT_LE(trace.seconds_to_end(short_one), 3U);
@@ -80,7 +80,7 @@ TEST(BatcherTrace, AShortPromptDoesNotWaitForTheEndOfALongOne) {
 }
 
 TEST(BatcherTrace, ABetterLevelTakesThePlaceOfAWorseOne) {
-  Trace trace({.max_running = 2});
+  BatchTrace trace({.max_running = 2});
   const auto first = trace.submit(10, 60, Priority::kBatch);
   const auto second = trace.submit(10, 60, Priority::kBackground);
   trace.step();
@@ -95,7 +95,7 @@ TEST(BatcherTrace, ABetterLevelTakesThePlaceOfAWorseOne) {
 
 TEST(BatcherTrace, ABetterLevelTakesTheBlocksOfAWorseOne) {
   ModelOptions options = batch_options(1);
-  Trace trace({}, options);
+  BatchTrace trace({}, options);
   const auto background = trace.submit(80, 30, Priority::kBackground);
   trace.step();
   trace.step();
@@ -109,7 +109,7 @@ TEST(BatcherTrace, ABetterLevelTakesTheBlocksOfAWorseOne) {
 
 TEST(BatcherTrace, NoStreamOfBetterOnesStarvesARequest) {
   for (const auto patience : {seconds(10), seconds(0)}) {
-    Trace trace({.max_running = 2, .patience = patience});
+    BatchTrace trace({.max_running = 2, .patience = patience});
     for (int i = 0; i < 2; ++i) trace.submit(8, 6);
     const auto batch = trace.submit(8, 3, Priority::kBatch);
     size_t waited = 0;
@@ -127,7 +127,7 @@ TEST(BatcherTrace, NoStreamOfBetterOnesStarvesARequest) {
 }
 
 TEST(BatcherTrace, ALargePromptIsNotOvertakenForEver) {
-  Trace trace({.patience = seconds(0)}, batch_options(1));
+  BatchTrace trace({.patience = seconds(0)}, batch_options(1));
   trace.submit(30, 30);
   trace.step();
   const auto large = trace.submit(100, 2);  // does not fit beside the first
@@ -140,9 +140,9 @@ TEST(BatcherTrace, ALargePromptIsNotOvertakenForEver) {
 }
 
 TEST(BatcherTrace, DeadlinesAndCancelsAreHeededWaitingReadingAndGenerating) {
-  Trace trace({.max_running = 2, .step_tokens = 8, .chunk_tokens = 4});
+  BatchTrace trace({.max_running = 2, .step_tokens = 8, .chunk_tokens = 4});
   const auto timed = [&](size_t prompt, long after) {
-    GenerateRequest r = request_of(random_prompt(trace.rng, prompt), 100);
+    GenerateRequest r = sampled_request(random_prompt(trace.rng, prompt), 100);
     r.stop.deadline = trace.time + seconds(after);
     return trace.driver.submit(std::move(r));
   };
@@ -163,9 +163,9 @@ TEST(BatcherTrace, DeadlinesAndCancelsAreHeededWaitingReadingAndGenerating) {
 }
 
 TEST(Batcher, ACallbackMayEndItsOwnRequestAndStartAnother) {
-  Driver driver(load_tiny(batch_options()));
+  BatchDriver driver(load_for_batch(batch_options()));
   CancelSource source;
-  GenerateRequest request = request_of({40, 41, 42}, 100);
+  GenerateRequest request = sampled_request({40, 41, 42}, 100);
   request.stop.token = source.token();
   size_t seen = 0;
   request.on_token = [&](const Sampled&) {
@@ -175,7 +175,7 @@ TEST(Batcher, ACallbackMayEndItsOwnRequestAndStartAnother) {
   const auto id = driver.batcher->submit(
       {request, Priority::kInteractive, [&](RequestId, Result<GenerateResult> result) {
          first.emplace(std::move(result));
-         const auto next = driver.batcher->submit({request_of({50, 51}, 3), Priority::kInteractive,
+         const auto next = driver.batcher->submit({sampled_request({50, 51}, 3), Priority::kInteractive,
                                                    [&](RequestId, auto r) { second.emplace(std::move(r)); }});
          EXPECT_TRUE(next.ok());
        }});
@@ -195,12 +195,12 @@ TEST(Batcher, TooManyRequestsAreRefusedAndTheEndCancelsTheRest) {
   {
     BatcherOptions options;
     options.max_requests = 3;
-    auto batcher = Batcher::create(load_tiny(batch_options()), options);
+    auto batcher = Batcher::create(load_for_batch(batch_options()), options);
     ASSERT_TRUE(batcher.ok());
     for (int i = 0; i < 3; ++i) {
-      ASSERT_TRUE((*batcher)->submit({request_of({40, 41}, 10), Priority::kInteractive, note}).ok());
+      ASSERT_TRUE((*batcher)->submit({sampled_request({40, 41}, 10), Priority::kInteractive, note}).ok());
     }
-    EXPECT_EQ((*batcher)->submit({request_of({40}, 1), Priority::kInteractive, note}).status().code(),
+    EXPECT_EQ((*batcher)->submit({sampled_request({40}, 1), Priority::kInteractive, note}).status().code(),
               Code::kResourceExhausted);
     EXPECT_TRUE(ends.empty());
   }
@@ -211,7 +211,7 @@ TEST(Batcher, AnyThreadMaySubmitAndCancelWhileOneDrives) {
   constexpr size_t kThreads = 4;
   constexpr size_t kEach = 12;
   ModelOptions options = batch_options(2);
-  auto made = Batcher::create(load_tiny(options), {});
+  auto made = Batcher::create(load_for_batch(options), {});
   ASSERT_TRUE(made.ok());
   Batcher& batcher = **made;
   std::atomic<size_t> done{0}, tokens{0};
@@ -227,12 +227,12 @@ TEST(Batcher, AnyThreadMaySubmitAndCancelWhileOneDrives) {
     clients.emplace_back([&, t] {
       Rng rng(t);
       for (size_t i = 0; i < kEach; ++i) {
-        const auto id = batcher.submit({request_of(random_prompt(rng, 1 + rng.below(40)), 1 + rng.below(20)),
-                                        static_cast<Priority>(rng.below(3)),
-                                        [&](RequestId, const Result<GenerateResult>& result) {
-                                          if (result.ok()) tokens += result.value().tokens.size();
-                                          ++done;
-                                        }});
+        const auto id = batcher.submit(
+            {sampled_request(random_prompt(rng, 1 + rng.below(40)), 1 + rng.below(20)),
+             static_cast<Priority>(rng.below(3)), [&](RequestId, const Result<GenerateResult>& result) {
+               if (result.ok()) tokens += result.value().tokens.size();
+               ++done;
+             }});
         EXPECT_TRUE(id.ok());
         if (id.ok() && rng.below(4) == 0) batcher.cancel(*id);
         if (rng.below(3) == 0) std::this_thread::yield();
