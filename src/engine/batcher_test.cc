@@ -163,7 +163,7 @@ TEST(Batcher, BadRequestsAreRefusedOrEndAlone) {
   GenerateRequest bad_sampler = good;
   bad_sampler.sampler.top_p = 0;
   EXPECT_EQ(refusal(bad_sampler), Code::kInvalidArgument);
-  GenerateRequest drafting = request_of({40}, 1);
+  GenerateRequest drafting = sampled_request({40}, 1);
   drafting.speculate.max_draft = 1;
   EXPECT_EQ(refusal(drafting), Code::kUnsupported);
   EXPECT_EQ(driver.batcher->submit({good, {}, nullptr}).status().code(), Code::kInvalidArgument);

@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kDraft = 7;
 
-std::shared_ptr<LanguageModel> load(ModelOptions options = {}, const std::string& name = "llama.gguf") {
+std::shared_ptr<LanguageModel> load_drafting(ModelOptions options = {},
+                                             const std::string& name = "llama.gguf") {
   if (options.context == 0) options.context = 256;
   if (options.draft_tokens == 0) options.draft_tokens = kDraft;
   options.sequences = 2;
@@ -21,7 +22,7 @@ std::shared_ptr<LanguageModel> load(ModelOptions options = {}, const std::string
   return *model;
 }
 
-std::unique_ptr<Session> new_session(const std::shared_ptr<LanguageModel>& model) {
+std::unique_ptr<Session> drafting_session(const std::shared_ptr<LanguageModel>& model) {
   auto session = Session::create(model);
   EXPECT_TRUE(session.ok()) << session.status().to_string();
   return std::move(*session);
@@ -56,7 +57,7 @@ struct Outcome {
 
 Outcome run(const std::shared_ptr<LanguageModel>& model, GenerateRequest request, bool speculate,
             Session* session = nullptr) {
-  const auto own = session == nullptr ? new_session(model) : nullptr;
+  const auto own = session == nullptr ? drafting_session(model) : nullptr;
   Session& used = session == nullptr ? *own : *session;
   request.speculate.max_draft = speculate ? kDraft : 0;
   request.speculate.min_match = 1;
@@ -122,7 +123,7 @@ struct Drafts {
 };
 
 TEST(Speculation, GivesTheTextOfThePlainRunAtEverySeed) {
-  const auto model = load();
+  const auto model = load_drafting();
   Drafts drafts;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     for (const float temperature : {0.0F, 0.3F, 1.0F}) {
@@ -140,7 +141,7 @@ TEST(Speculation, GivesTheTextOfThePlainRunAtEverySeed) {
 }
 
 TEST(Speculation, EverySamplerStageSeesTheSameHistory) {
-  const auto model = load();
+  const auto model = load_drafting();
   Drafts drafts;
   Rng rng(3);
   const auto pick = [&](std::initializer_list<float> values) {
@@ -173,7 +174,7 @@ TEST(Speculation, HoldsForEveryFamilyPrecisionAndThreadCount) {
         ModelOptions options;
         options.precision = precision;
         options.threads = threads;
-        const auto model = load(std::move(options), name);
+        const auto model = load_drafting(std::move(options), name);
         Drafts drafts;
         for (uint64_t seed = 0; seed < 4; ++seed) {
           const GenerateRequest request = repeating_request(seed, seed < 2 ? 0.0F : 0.5F);
@@ -189,7 +190,7 @@ TEST(Speculation, HoldsForEveryFamilyPrecisionAndThreadCount) {
 }
 
 TEST(Speculation, EndsWhereThePlainRunEnds) {
-  const auto model = load();
+  const auto model = load_drafting();
   Drafts drafts;
   for (size_t most = 0; most < 40; ++most) {
     const GenerateRequest request = repeating_request(most, 0.3F, most);
@@ -209,7 +210,7 @@ TEST(Speculation, EndsWhereThePlainRunEnds) {
 }
 
 TEST(Speculation, AStopTokenInsideADraftEndsTheRun) {
-  const auto model = load();
+  const auto model = load_drafting();
   const auto& stops = model->tokenizer().stop_tokens();
   ASSERT_FALSE(stops.empty());
   Drafts drafts;
@@ -233,7 +234,7 @@ TEST(Speculation, AFullContextStopsOrShiftsAtTheSameToken) {
   for (const size_t context : {15, 33, 64}) {
     ModelOptions options;
     options.context = context;
-    const auto model = load(std::move(options));
+    const auto model = load_drafting(std::move(options));
     for (const ContextPolicy policy : {ContextPolicy::kStop, ContextPolicy::kShift}) {
       for (uint64_t seed = 0; seed < 6; ++seed) {
         GenerateRequest request = repeating_request(seed, 0.4F, 150);
@@ -253,7 +254,7 @@ TEST(Speculation, AContextShorterThanADraftWorks) {
   for (const size_t context : {1, 2, 5}) {
     ModelOptions options;
     options.context = context;
-    const auto model = load(std::move(options));
+    const auto model = load_drafting(std::move(options));
     GenerateRequest request = repeating_request(1, 0, 40);
     request.prompt = {50};
     request.on_full = context > 1 ? ContextPolicy::kShift : ContextPolicy::kStop;
@@ -262,11 +263,11 @@ TEST(Speculation, AContextShorterThanADraftWorks) {
 }
 
 TEST(Speculation, CancelledRunsLeaveAUsableSession) {
-  const auto model = load();
+  const auto model = load_drafting();
   for (size_t at = 1; at < 30; at += 2) {
     for (const bool by_text : {false, true}) {
-      const auto plain_session = new_session(model);
-      const auto fast_session = new_session(model);
+      const auto plain_session = drafting_session(model);
+      const auto fast_session = drafting_session(model);
       const auto cancelled = [&](Session& session, bool speculate) {
         CancelSource source;
         size_t seen = 0;
@@ -303,15 +304,15 @@ TEST(Speculation, WithoutRoomForADraftOneTokenIsRead) {
   ModelOptions options;
   options.context = 96;
   options.kv_tokens = 96;
-  const auto model = load(std::move(options));
-  const auto other = new_session(model);
+  const auto model = load_drafting(std::move(options));
+  const auto other = drafting_session(model);
   const std::vector<TokenId> filling(33, 45);
   ASSERT_TRUE(other->append(filling, Purpose::kPrompt).ok());
   GenerateRequest request = repeating_request(3, 0, 19);  // 14 + 18 tokens: one block
   const Outcome fast = run(model, request, true);
   ASSERT_EQ(fast.result.tokens.size(), 19U);
   EXPECT_GT(fast.result.figures.speculation.accepted, 0U);
-  const auto roomy = load();
+  const auto roomy = load_drafting();
   EXPECT_EQ(fast.result.tokens, run(roomy, request, false).result.tokens);
 }
 
@@ -354,13 +355,13 @@ std::vector<std::vector<float>> read_all(Session& session, Proposer* proposer,
 }
 
 TEST(Speculation, AnyProposerGivesTheSameLogits) {
-  const auto model = load();
+  const auto model = load_drafting();
   Rng rng(4);
   std::vector<TokenId> text(120);
   for (auto& token : text) token = static_cast<TokenId>(rng.below(280));
   SpeculationFigures right, wrong;
-  const auto a = new_session(model);
-  const auto b = new_session(model);
+  const auto a = drafting_session(model);
+  const auto b = drafting_session(model);
   const auto by_right = read_all(*a, new Prophet(text, true), text, right);
   const auto by_wrong = read_all(*b, new Prophet(text, false), text, wrong);
   EXPECT_EQ(by_right, by_wrong);
@@ -374,8 +375,8 @@ TEST(Speculation, AnyProposerGivesTheSameLogits) {
 }
 
 TEST(Speculation, BadOptionsAndMissingMemoryAreTyped) {
-  const auto model = load();
-  const auto session = new_session(model);
+  const auto model = load_drafting();
+  const auto session = drafting_session(model);
   GenerateRequest request = repeating_request(1, 0);
   request.speculate.max_draft = kDraft + 1;
   EXPECT_EQ(generate(*session, request).status().code(), Code::kInvalidArgument);
@@ -393,7 +394,7 @@ TEST(Speculation, BadOptionsAndMissingMemoryAreTyped) {
   options.memory_limit = with->total();
   const auto fitting = LanguageModel::load(path, options);
   ASSERT_TRUE(fitting.ok()) << fitting.status().to_string();
-  const auto session_in_limit = new_session(*fitting);
+  const auto session_in_limit = drafting_session(*fitting);
   EXPECT_TRUE(generate(*session_in_limit, request).ok());
   EXPECT_LE((*fitting)->ledger().peak(), with->total());
   options.draft_tokens = kMostDraftTokens + 1;
@@ -401,8 +402,8 @@ TEST(Speculation, BadOptionsAndMissingMemoryAreTyped) {
 }
 
 TEST(Speculation, ChainsOfASessionAreKeptOrForgotten) {
-  const auto model = load();
-  const auto session = new_session(model);
+  const auto model = load_drafting();
+  const auto session = drafting_session(model);
   const std::vector<TokenId> prompt = {40, 41, 42};
   const std::vector<TokenId> chain = {50, 51, 52, 53};
   ASSERT_TRUE(session->append(prompt, Purpose::kPrompt).ok());
@@ -419,7 +420,7 @@ TEST(Speculation, ChainsOfASessionAreKeptOrForgotten) {
   EXPECT_EQ(session->tokens().size(), 5U);
   const auto fork = session->fork();
   ASSERT_TRUE(fork.ok());
-  const auto one_by_one = new_session(model);
+  const auto one_by_one = drafting_session(model);
   ASSERT_TRUE(one_by_one->append(prompt, Purpose::kPrompt).ok());
   for (const TokenId token : {50, 51})
     ASSERT_TRUE(one_by_one->append({&token, 1}, Purpose::kGeneration).ok());
