@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 TEXTS = Path(__file__).resolve().parent / "texts"
-SAMPLING = {"greedy": ["--greedy"], "drawn": ["--temperature", "0.8", "--seed", "1"]}
+SAMPLING = {"greedy": ["--greedy"], "drawn": ["--temperature", "0.7", "--seed", "1"]}
 MORE = {"fresh": ["--repeat-penalty", "1.2", "--penalty-window", "0", "--ignore-eos"]}
 
 

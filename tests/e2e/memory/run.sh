@@ -57,7 +57,7 @@ fill qwen05 4096 2 f16 default
 room=100
 fill smollm2 512 2 f16 default --lookup
 fill qwen05 512 2 f16 default --lookup
-fill smollm2 4096 1 f16 default --lookup --draft-max 64
+fill smollm2 512 2 f16 default --lookup --draft-max 64
 room=8
 
 for model in smollm2 gemma3 qwen05; do
