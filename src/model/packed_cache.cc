@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <system_error>
 
 #include "model/packed_folder.h"
 #include "os/cpu.h"
@@ -137,7 +138,7 @@ Result<HugeArena> PackedCache::read_checked(ThreadPool& pool) const {
 
 void PackedCache::write(std::span<const std::byte> data) {
   if (path_.empty()) return;
-  writer_ = std::thread([this, data] {
+  const auto body = [this, data] {
     // Generating comes first; a refusal only means that this takes its turn with it.
     static_cast<void>(os::make_this_thread_background());
     const Status written = write_file(data.first(static_cast<size_t>(key_.data_bytes)));
@@ -146,7 +147,12 @@ void PackedCache::write(std::span<const std::byte> data) {
     } else {
       set(PackedState::kFailed, written.message());
     }
-  });
+  };
+  try {
+    writer_ = std::thread(body);
+  } catch (const std::system_error& error) {
+    set(PackedState::kFailed, std::string("no thread to write it: ") + error.what());
+  }
 }
 
 Status PackedCache::check_model() const {
