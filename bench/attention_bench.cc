@@ -120,7 +120,7 @@ void run(benchmark::State& state) {
                                               benchmark::Counter::kIsIterationInvariantRate);
 }
 
-constexpr int64_t kF32 = 0, kF16 = 1, kBF16 = 2;
+constexpr int64_t kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3;
 
 void decode(benchmark::State& state) { run(state); }
 BENCHMARK(decode)
@@ -129,10 +129,14 @@ BENCHMARK(decode)
     ->Args({0, 4096, 1, 2, kF16})
     ->Args({0, 4096, 1, 1, kBF16})
     ->Args({0, 4096, 1, 1, kF32})
+    ->Args({0, 4096, 1, 1, kQ8})
+    ->Args({0, 4096, 1, 2, kQ8})
     ->Args({0, 4096, 4, 1, kF16})
     ->Args({1, 4096, 1, 1, kF16})
+    ->Args({1, 4096, 1, 1, kQ8})
     ->Args({2, 4096, 1, 1, kF16})
     ->Args({3, 4096, 1, 1, kF16})
+    ->Args({3, 4096, 1, 1, kQ8})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 
@@ -142,6 +146,8 @@ BENCHMARK(prefill)
     ->Args({0, 0, 512, 1, kF16})
     ->Args({0, 0, 512, 2, kF16})
     ->Args({0, 4096, 512, 1, kF16})
+    ->Args({0, 4096, 512, 1, kQ8})
+    ->Args({1, 4096, 512, 1, kF16})
     ->Args({1, 0, 512, 1, kF16})
     ->Args({2, 0, 512, 1, kF16})
     ->Args({3, 0, 512, 1, kF16})

@@ -51,7 +51,7 @@ void add_model_args(CLI::App& app, ModelArgs& args, bool chat) {
       ->check(CLI::Range(size_t{1}, size_t{1} << 28));
   app.add_option("--memory", args.memory, "refuse to load when more memory would be needed, as 2GB or 500MB")
       ->type_name("SIZE");
-  app.add_option("--kv", args.kv_type, "type of the KV cache: f32, f16 or bf16")
+  app.add_option("--kv", args.kv_type, "type of the KV cache: f32, f16, bf16 or q8_0")
       ->type_name("TYPE")
       ->capture_default_str();
   app.add_option("--precision", args.precision,
@@ -100,7 +100,7 @@ Result<ModelOptions> model_options(const ModelArgs& args) {
   options.context = args.context;
   ISTHMUS_ASSIGN_OR_RETURN(options.precision, parse_precision(args.precision));
   const auto kv = kv_type_from_name(args.kv_type);
-  if (!kv) return invalid_argument("--kv is '" + args.kv_type + "'; known are f32, f16 and bf16");
+  if (!kv) return invalid_argument("--kv is '" + args.kv_type + "'; known are f32, f16, bf16 and q8_0");
   options.kv_type = *kv;
   if (!args.memory.empty()) {
     const auto limit = parse_bytes(args.memory);

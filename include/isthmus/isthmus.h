@@ -115,7 +115,12 @@ typedef enum isthmus_precision {
   ISTHMUS_PRECISION_REFERENCE = 2 /* float32: slow, four to eight times the memory */
 } isthmus_precision;
 
-typedef enum isthmus_kv_type { ISTHMUS_KV_F16 = 0, ISTHMUS_KV_BF16 = 1, ISTHMUS_KV_F32 = 2 } isthmus_kv_type;
+typedef enum isthmus_kv_type {
+  ISTHMUS_KV_F16 = 0,
+  ISTHMUS_KV_BF16 = 1,
+  ISTHMUS_KV_F32 = 2,
+  ISTHMUS_KV_Q8_0 = 3
+} isthmus_kv_type;
 
 /* Called while weights are read, from the thread that loads. To stop, set the cancel handle. */
 typedef void (*isthmus_progress_callback)(void* user, uint64_t done_bytes, uint64_t total_bytes);

@@ -51,6 +51,8 @@ KvType kv_type_of(int32_t value) {
       return KvType::kBF16;
     case ISTHMUS_KV_F32:
       return KvType::kF32;
+    case ISTHMUS_KV_Q8_0:
+      return KvType::kQ8;
     default:
       return KvType::kF16;
   }
@@ -66,7 +68,7 @@ Result<ModelOptions> engine_options(const isthmus_model_options* options) {
   ISTHMUS_RETURN_IF_ERROR(check_range(known.tree_tokens, 1, kMostTreeTokens, "tree_tokens"));
   ISTHMUS_RETURN_IF_ERROR(check_range(known.draft_tokens, 0, kMostDraftTokens, "draft_tokens"));
   ISTHMUS_RETURN_IF_ERROR(check_choice(known.precision, ISTHMUS_PRECISION_REFERENCE, "options.precision"));
-  ISTHMUS_RETURN_IF_ERROR(check_choice(known.kv_type, ISTHMUS_KV_F32, "options.kv_type"));
+  ISTHMUS_RETURN_IF_ERROR(check_choice(known.kv_type, ISTHMUS_KV_Q8_0, "options.kv_type"));
   ModelOptions out;
   out.context = known.context;
   out.sequences = known.sequences;

@@ -53,6 +53,8 @@ Status BlockPool::allocate(size_t n, std::vector<BlockId>& out) {
     entries_[id].header.k_type = config_.k_type;
     entries_[id].header.v_type = config_.v_type;
     entries_[id].header.key_encoding = config_.key_encoding;
+    const bool exact = kv_type_info(config_.k_type).exact && kv_type_info(config_.v_type).exact;
+    entries_[id].header.exactness = exact ? Exactness::kExact : Exactness::kQuantised;
     out.push_back(id);
   }
   return ok_status();

@@ -27,8 +27,8 @@ using BlockId = uint32_t;
 /// What was done to a block's contents, from nothing to most. Only exact blocks may enter an exact prefix
 /// tree.
 enum class Exactness : uint8_t {
-  kExact,      // as the forward pass wrote them
-  kQuantised,  // stored with fewer bits
+  kExact,      // as the forward pass wrote them, rounded to the pool's float type
+  kQuantised,  // stored as codes with a shared scale
   kComposed,   // computed apart from the text before them
   kPredicted,  // not computed by this model at all
 };

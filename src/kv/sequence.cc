@@ -140,11 +140,10 @@ void KvSequence::move_slot(const Stream& stream, size_t from, size_t to) {
   const auto& config = pool_->config();
   const BlockId source = stream.ids[from / kBlockKeys];
   const BlockId target = stream.ids[to / kBlockKeys];
-  row_.resize(config.head_dim);
-  kv_read(config.k_type, KvPart::kKey, pool_->k(source), from % kBlockKeys, row_.data(), config.head_dim);
-  kv_write(config.k_type, KvPart::kKey, pool_->k(target), to % kBlockKeys, row_.data(), config.head_dim);
-  kv_read(config.v_type, KvPart::kValue, pool_->v(source), from % kBlockKeys, row_.data(), config.head_dim);
-  kv_write(config.v_type, KvPart::kValue, pool_->v(target), to % kBlockKeys, row_.data(), config.head_dim);
+  kv_copy(config.k_type, KvPart::kKey, pool_->k(source), from % kBlockKeys, pool_->k(target), to % kBlockKeys,
+          config.head_dim);
+  kv_copy(config.v_type, KvPart::kValue, pool_->v(source), from % kBlockKeys, pool_->v(target),
+          to % kBlockKeys, config.head_dim);
 }
 
 Status KvSequence::truncate(size_t length) {

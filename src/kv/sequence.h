@@ -99,7 +99,6 @@ class KvSequence {
   size_t length_ = 0;
   size_t pending_ = 0;
   std::vector<Stream> streams_;  // [layer][kv head]
-  std::vector<float> row_;       // work space of accept()
 };
 
 }  // namespace isthmus

@@ -282,7 +282,7 @@ TEST(AttentionTest, MatchesTheOracleForAllGroupsAndLengths) {
 
 TEST(AttentionTest, HeadSizesAndTypes) {
   for (const size_t dim : {8u, 24u, 64u, 72u, 80u, 96u, 128u, 256u}) {
-    for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+    for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kQ8}) {
       const size_t tokens = 11;
       Single s({6, 2, dim, type, type}, 300, tokens, 3);
       s.kv.store_plain();
@@ -293,6 +293,28 @@ TEST(AttentionTest, HeadSizesAndTypes) {
   Single mixed({3, 1, 64, KvType::kBF16, KvType::kF16}, 300, 5, 4);
   mixed.kv.store_plain();
   EXPECT_LE(worst_error(run(mixed.batch), oracle(mixed.batch)), 2e-2);
+}
+
+TEST(AttentionTest, CodesAndScalesAreTheirExpandedValuesBitForBit) {
+  for (const size_t dim : {8u, 40u, 64u, 80u, 128u, 256u}) {
+    Single coded({6, 2, dim, KvType::kQ8, KvType::kQ8}, 300, 11, 3);
+    coded.kv.store_plain();
+    Single plain({6, 2, dim, KvType::kF32, KvType::kF32}, 300, 11, 3);
+    std::vector<float> row(dim);
+    for (size_t head = 0; head < 2; ++head) {
+      for (size_t j = 0; j < 300; ++j) {
+        const KvBlockRef& from = coded.kv.blocks(head)[j / kBlockKeys];
+        const KvBlockRef& to = plain.kv.blocks(head)[j / kBlockKeys];
+        for (const KvPart part : {KvPart::kKey, KvPart::kValue}) {
+          const bool key = part == KvPart::kKey;
+          kv_read(KvType::kQ8, part, key ? from.k : from.v, j % kBlockKeys, row.data(), dim);
+          kv_write(KvType::kF32, part, const_cast<std::byte*>(key ? to.k : to.v), j % kBlockKeys, row.data(),
+                   dim);
+        }
+      }
+    }
+    EXPECT_EQ(run(coded.batch), run(plain.batch)) << dim;
+  }
 }
 
 /// A random batch: several sequences, chunks and single tokens, windows, trees, rows that see nothing.
@@ -307,7 +329,7 @@ struct Mixed {
   }
 
   size_t pick(size_t n) { return rng() % n; }
-  KvType type() { return static_cast<KvType>(pick(3)); }
+  KvType type() { return static_cast<KvType>(pick(kKvTypes)); }
 
   void add_sequence(uint32_t seed) {
     const size_t keys = 1 + pick(900);
@@ -346,7 +368,7 @@ TEST(AttentionTest, RandomBatchesMatchTheOracle) {
     Mixed mixed(seed * 101);
     const Geometry& g = mixed.batch.g;
     const auto coarse = [](KvType type) {
-      return type == KvType::kBF16 ? 4e-2 : type == KvType::kF16 ? 5e-3 : 1e-5;
+      return type == KvType::kQ8 || type == KvType::kBF16 ? 4e-2 : type == KvType::kF16 ? 5e-3 : 1e-5;
     };
     const double limit = std::max(coarse(g.k_type), coarse(g.v_type));
     EXPECT_LE(worst_error(run(mixed.batch), oracle(mixed.batch)), limit) << seed;

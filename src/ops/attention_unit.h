@@ -356,13 +356,8 @@ class UnitRunner {
     const size_t v_bytes = kv_part_bytes(from.v_type, KvPart::kValue, shape_.head_dim);
     std::byte* k = reinterpret_cast<std::byte*>(work_.path_keys) + b * k_bytes;
     std::byte* v = reinterpret_cast<std::byte*>(work_.path_values) + b * v_bytes;
-    const size_t k_size = kv_type_info(from.k_type).value_bytes;
-    for (size_t d = 0; d < shape_.head_dim; ++d) {
-      std::memcpy(k + (d * kBlockKeys + to % kBlockKeys) * k_size,
-                  from.k + (d * kBlockKeys + key % kBlockKeys) * k_size, k_size);
-    }
-    const size_t row = v_bytes / kBlockKeys;
-    std::memcpy(v + to % kBlockKeys * row, from.v + key % kBlockKeys * row, row);
+    kv_copy(from.k_type, KvPart::kKey, from.k, key % kBlockKeys, k, to % kBlockKeys, shape_.head_dim);
+    kv_copy(from.v_type, KvPart::kValue, from.v, key % kBlockKeys, v, to % kBlockKeys, shape_.head_dim);
     const uint32_t earlier = to % kBlockKeys == 0 ? 0 : path_blocks_[b].valid;
     const uint32_t bit = (from.valid >> (key % kBlockKeys) & 1) << (to % kBlockKeys);
     path_blocks_[b] = KvBlockRef{k, v, 0, KeyEncoding::kAbsolute, from.k_type, from.v_type, earlier | bit};
@@ -377,7 +372,7 @@ class UnitRunner {
     for (size_t b = first; b * kBlockKeys < range_end_; ++b) {
       if (block(b).encoding != KeyEncoding::kUnrotated) continue;
       float* keys = rotated_keys(b);
-      kernels_.expand[index_of(block(b).k_type)](block(b).k, shape_.head_dim * kBlockKeys, keys);
+      kernels_.expand_keys[index_of(block(b).k_type)](block(b).k, shape_.head_dim, keys);
       kernels_.rotate_keys(keys, args_.rope->block_cos(), args_.rope->block_sin(), args_.rope->dims(),
                            args_.rope->style() == RopeStyle::kInterleaved);
     }

@@ -337,7 +337,7 @@ struct Stream {
 TEST(GuardedAttention, EveryBufferIsKept) {
   constexpr size_t kHeads = 3;
   for (const size_t head_dim : {8, 40, 64, 128}) {
-    for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16}) {
+    for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kQ8}) {
       for (const size_t keys : {1, 33, 300}) {
         for (size_t tokens = 1; tokens <= 9; tokens += 4) {
           const size_t n = tokens * kHeads * head_dim;

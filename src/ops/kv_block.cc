@@ -5,14 +5,16 @@
 #include <cstring>
 
 #include "kernels/float_kernels.h"
+#include "tensor/half.h"
 
 namespace isthmus {
 namespace {
 
 constexpr std::array<KvTypeInfo, kKvTypes> kInfos = {{
-    {KvType::kF32, "f32", 4},
-    {KvType::kF16, "f16", 2},
-    {KvType::kBF16, "bf16", 2},
+    {KvType::kF32, "f32", 4, true},
+    {KvType::kF16, "f16", 2, true},
+    {KvType::kBF16, "bf16", 2, true},
+    {KvType::kQ8, "q8_0", 1, false},
 }};
 
 constexpr size_t kPartAlign = 64;
@@ -29,6 +31,8 @@ void encode(KvType type, const float* x, size_t n, std::byte* out) {
       return float_kernels().f32_to_f16(x, n, reinterpret_cast<uint16_t*>(out));
     case KvType::kBF16:
       return float_kernels().f32_to_bf16(x, n, reinterpret_cast<uint16_t*>(out));
+    case KvType::kQ8:
+      return;  // not value by value: Q8Part
   }
 }
 
@@ -41,6 +45,55 @@ void decode(KvType type, const std::byte* in, size_t n, float* out) {
       return float_kernels().f16_to_f32(reinterpret_cast<const uint16_t*>(in), n, out);
     case KvType::kBF16:
       return float_kernels().bf16_to_f32(reinterpret_cast<const uint16_t*>(in), n, out);
+    case KvType::kQ8:
+      return;
+  }
+}
+
+/// Where the codes and scales of one slot of a kQ8 part lie: [i * step] from the first one.
+template <class Byte>
+struct Q8Slot {
+  Byte* codes;
+  size_t code_step;
+  Byte* scales;
+  size_t scale_step;  // bytes
+
+  Q8Slot(Byte* block, KvPart part, size_t slot, size_t head_dim) {
+    const size_t groups = q8_groups(head_dim);
+    if (part == KvPart::kKey) {
+      codes = block + slot;
+      code_step = kBlockKeys;
+      scales = block + head_dim * kBlockKeys + slot * sizeof(uint16_t);
+      scale_step = kBlockKeys * sizeof(uint16_t);
+    } else {
+      const size_t dim = padded_dim(head_dim);
+      codes = block + slot * dim;
+      code_step = 1;
+      scales = block + kBlockKeys * dim + slot * groups * sizeof(uint16_t);
+      scale_step = sizeof(uint16_t);
+    }
+  }
+};
+
+void write_q8(KvPart part, std::byte* block, size_t slot, const float* row, size_t head_dim) {
+  int8_t codes[kMaxHeadDim];
+  uint16_t scales[q8_groups(kMaxHeadDim)];
+  attention_kernels().quantize_q8(row, head_dim, codes, scales);
+  const Q8Slot<std::byte> to(block, part, slot, head_dim);
+  for (size_t d = 0; d < head_dim; ++d) to.codes[d * to.code_step] = static_cast<std::byte>(codes[d]);
+  for (size_t g = 0; g < q8_groups(head_dim); ++g) {
+    std::memcpy(to.scales + g * to.scale_step, &scales[g], sizeof(uint16_t));
+  }
+  if (part == KvPart::kKey) return;
+  for (size_t d = head_dim; d < padded_dim(head_dim); ++d) to.codes[d] = std::byte{0};
+}
+
+void read_q8(KvPart part, const std::byte* block, size_t slot, float* row, size_t head_dim) {
+  const Q8Slot<const std::byte> from(block, part, slot, head_dim);
+  for (size_t d = 0; d < head_dim; ++d) {
+    uint16_t scale;
+    std::memcpy(&scale, from.scales + d / kQ8Dims * from.scale_step, sizeof(scale));
+    row[d] = static_cast<float>(static_cast<int8_t>(from.codes[d * from.code_step])) * f16_to_f32(scale);
   }
 }
 
@@ -104,7 +157,8 @@ std::optional<KvType> kv_type_from_name(std::string_view name) {
 
 size_t kv_part_bytes(KvType type, KvPart part, size_t head_dim) {
   const size_t dim = part == KvPart::kKey ? head_dim : padded_dim(head_dim);
-  const size_t bytes = dim * kBlockKeys * kv_type_info(type).value_bytes;
+  const size_t scales = type == KvType::kQ8 ? q8_groups(head_dim) * kBlockKeys * sizeof(uint16_t) : 0;
+  const size_t bytes = dim * kBlockKeys * kv_type_info(type).value_bytes + scales;
   return (bytes + kPartAlign - 1) / kPartAlign * kPartAlign;
 }
 
@@ -114,14 +168,38 @@ void kv_write(KvType type, KvPart part, std::byte* block, size_t slot, const flo
 
 void kv_write_rows(KvType type, KvPart part, std::byte* block, size_t slot, size_t count, const float* rows,
                    size_t ld, size_t head_dim) {
-  if (part == KvPart::kKey) {
+  if (type == KvType::kQ8) {
+    for (size_t r = 0; r < count; ++r) write_q8(part, block, slot + r, rows + r * ld, head_dim);
+  } else if (part == KvPart::kKey) {
     write_keys(type, block, slot, {rows, ld, count}, head_dim);
   } else {
     write_values(type, block, slot, {rows, ld, count}, head_dim);
   }
 }
 
+void kv_copy(KvType type, KvPart part, const std::byte* from, size_t from_slot, std::byte* to, size_t to_slot,
+             size_t head_dim) {
+  const size_t value = kv_type_info(type).value_bytes;
+  const size_t row = padded_dim(head_dim) * value;
+  if (part == KvPart::kValue) {
+    std::memcpy(to + to_slot * row, from + from_slot * row, row);
+  } else {
+    for (size_t d = 0; d < head_dim; ++d) {
+      std::memcpy(to + (d * kBlockKeys + to_slot) * value, from + (d * kBlockKeys + from_slot) * value,
+                  value);
+    }
+  }
+  if (type != KvType::kQ8) return;
+  const Q8Slot<const std::byte> source(from, part, from_slot, head_dim);
+  const Q8Slot<std::byte> target(to, part, to_slot, head_dim);
+  for (size_t g = 0; g < q8_groups(head_dim); ++g) {
+    std::memcpy(target.scales + g * target.scale_step, source.scales + g * source.scale_step,
+                sizeof(uint16_t));
+  }
+}
+
 void kv_read(KvType type, KvPart part, const std::byte* block, size_t slot, float* row, size_t head_dim) {
+  if (type == KvType::kQ8) return read_q8(part, block, slot, row, head_dim);
   const size_t value_bytes = kv_type_info(type).value_bytes;
   if (part == KvPart::kValue) {
     return decode(type, block + slot * padded_dim(head_dim) * value_bytes, head_dim, row);

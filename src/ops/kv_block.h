@@ -1,11 +1,11 @@
 // Storage of one KV block: 32 tokens of one layer and one KV head, the K part and the V part typed
 // separately.
 //
-// A part is plain bytes owned by the caller (the block pool), 64-byte aligned, kv_part_bytes() long. Layouts,
-// for a 16-bit or 32-bit element type: K is [head_dim][32 slots], so scores read 32 keys with unit stride; V
-// is [32 slots][padded_dim(head_dim)], the padding zero. A slot is written once in full before attention may
-// read it; other slots may hold any bytes. Writing different slots of one block from several threads is safe
-// for memory but slow (shared cache lines); reading is thread-safe.
+// A part is plain bytes owned by the caller (the block pool), 64-byte aligned, kv_part_bytes() long. Layouts:
+// K is [head_dim][32 slots], so scores read 32 keys with unit stride; V is [32 slots][padded_dim(head_dim)],
+// the padding zero; kQ8 has its scales behind (kernels/generic/attention_kernels.h). A slot is written once
+// in full before attention may read it; other slots may hold any bytes. Writing different slots of one block
+// from several threads is safe for memory but slow (shared cache lines); reading is thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,9 @@ enum class KvPart : uint8_t { kKey, kValue };
 /// Facts about a codec.
 struct KvTypeInfo {
   KvType type;
-  std::string_view name;  // "f32", "f16", "bf16"
-  size_t value_bytes;     // bytes of one stored value
+  std::string_view name;  // "f32", "f16", "bf16", "q8_0"
+  size_t value_bytes;     // bytes of one stored value, scales apart
+  bool exact;             // what is read back is the written row rounded value by value
 };
 
 const KvTypeInfo& kv_type_info(KvType type);
@@ -38,6 +39,9 @@ void kv_write(KvType type, KvPart part, std::byte* block, size_t slot, const flo
 /// Stores rows[count][ld] as slots [slot, slot + count), the same bytes as `count` calls of kv_write, faster.
 void kv_write_rows(KvType type, KvPart part, std::byte* block, size_t slot, size_t count, const float* rows,
                    size_t ld, size_t head_dim);
+/// Copies slot `from_slot` of one part to slot `to_slot` of another, of the same type.
+void kv_copy(KvType type, KvPart part, const std::byte* from, size_t from_slot, std::byte* to, size_t to_slot,
+             size_t head_dim);
 /// Reads slot `slot` back as float32, exact.
 void kv_read(KvType type, KvPart part, const std::byte* block, size_t slot, float* row, size_t head_dim);
 

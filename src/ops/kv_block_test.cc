@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -11,13 +14,29 @@
 namespace isthmus {
 namespace {
 
-constexpr KvType kTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16};
+constexpr KvType kTypes[] = {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kQ8};
 constexpr KvPart kParts[] = {KvPart::kKey, KvPart::kValue};
 
-float rounded(KvType type, float x) {
-  if (type == KvType::kF16) return f16_to_f32(f32_to_f16(x));
-  if (type == KvType::kBF16) return bf16_to_f32(f32_to_bf16(x));
-  return x;
+/// What is read back of row[dim], worked out the slow way.
+std::vector<float> rounded(KvType type, const float* row, size_t dim) {
+  std::vector<float> out(row, row + dim);
+  if (type == KvType::kF16) {
+    for (float& x : out) x = f16_to_f32(f32_to_f16(x));
+  } else if (type == KvType::kBF16) {
+    for (float& x : out) x = bf16_to_f32(f32_to_bf16(x));
+  } else if (type == KvType::kQ8) {
+    for (size_t first = 0; first < dim; first += kQ8Dims) {
+      const size_t last = std::min(dim, first + kQ8Dims);
+      float most = 0;
+      for (size_t d = first; d < last; ++d) most = std::max(most, std::fabs(row[d]));
+      const float scale = f16_to_f32(f32_to_f16(most / 127.0f));
+      for (size_t d = first; d < last; ++d) {
+        const float code = scale > 0 ? std::nearbyint(row[d] / scale) : 0.0f;
+        out[d] = std::clamp(code, -127.0f, 127.0f) * scale;
+      }
+    }
+  }
+  return out;
 }
 
 std::vector<float> normal_floats(size_t n, uint32_t seed) {
@@ -34,10 +53,13 @@ TEST(KvBlockTest, NamesAndSizes) {
     EXPECT_EQ(info.type, type);
     EXPECT_EQ(kv_type_from_name(info.name), type);
     for (const KvPart part : kParts) {
-      EXPECT_EQ(kv_part_bytes(type, part, 64), 32 * 64 * info.value_bytes);
+      const size_t scales = type == KvType::kQ8 ? 32 * sizeof(uint16_t) : 0;  // of a group of 32 dimensions
+      EXPECT_EQ(kv_part_bytes(type, part, 64), 32 * 64 * info.value_bytes + 2 * scales);
       for (size_t dim = 8; dim <= 256; dim += 8) EXPECT_EQ(kv_part_bytes(type, part, dim) % 64, 0u);
     }
-    EXPECT_EQ(kv_part_bytes(type, KvPart::kValue, 72), 32 * 80 * info.value_bytes);
+    const size_t scales = type == KvType::kQ8 ? 3 * 32 * sizeof(uint16_t) : 0;
+    EXPECT_EQ(kv_part_bytes(type, KvPart::kValue, 72), 32 * 80 * info.value_bytes + scales);
+    EXPECT_EQ(info.exact, type != KvType::kQ8);
   }
   EXPECT_EQ(kv_type_from_name("q4_0"), std::nullopt);
 }
@@ -55,7 +77,8 @@ TEST(KvBlockTest, ReadsBackTheRoundedRowAndTouchesNothingElse) {
         std::vector<float> row(dim);
         for (const size_t slot : {0u, 7u, 31u}) {
           kv_read(type, part, block.data(), slot, row.data(), dim);
-          for (size_t d = 0; d < dim; ++d) ASSERT_EQ(row[d], rounded(type, rows[slot * dim + d]));
+          ASSERT_EQ(row, rounded(type, rows.data() + slot * dim, dim))
+              << kv_type_info(type).name << ' ' << dim;
         }
         kv_write(type, part, block.data(), 8, rows.data(), dim);
         std::vector<float> before(dim);
@@ -85,6 +108,49 @@ TEST(KvBlockTest, ManyRowsAreTheSameBytesAsOneByOne) {
       }
     }
   }
+}
+
+TEST(KvBlockTest, CopiedSlotsReadTheSameAndNothingElseMoves) {
+  for (const KvType type : kTypes) {
+    for (const KvPart part : kParts) {
+      for (const size_t dim : {8u, 64u, 72u, 320u}) {
+        std::vector<std::byte> from(kv_part_bytes(type, part, dim), std::byte{0x5a});
+        std::vector<std::byte> to(from.size(), std::byte{0x33});
+        const auto rows = normal_floats(3 * dim, 3);
+        for (size_t slot = 0; slot < 3; ++slot) {
+          kv_write(type, part, from.data(), slot, rows.data() + slot * dim, dim);
+          kv_write(type, part, to.data(), slot, rows.data() + (2 - slot) * dim, dim);
+        }
+        std::vector<float> want(dim), got(dim), left(dim), right(dim);
+        kv_read(type, part, from.data(), 1, want.data(), dim);
+        kv_read(type, part, to.data(), 1, left.data(), dim);
+        kv_copy(type, part, from.data(), 1, to.data(), 2, dim);
+        kv_read(type, part, to.data(), 2, got.data(), dim);
+        kv_read(type, part, to.data(), 1, right.data(), dim);
+        EXPECT_EQ(got, want);
+        EXPECT_EQ(left, right);
+      }
+    }
+  }
+}
+
+TEST(KvBlockTest, CodesOfOddRowsNeverCrashAndNanStaysNan) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<std::byte> block(kv_part_bytes(KvType::kQ8, KvPart::kValue, 64));
+  std::vector<float> back(64);
+  for (const float odd : {kInf, -kInf, kNan, 1e30f}) {
+    std::vector<float> row(64, 1.0f);
+    row[40] = odd;
+    kv_write(KvType::kQ8, KvPart::kValue, block.data(), 5, row.data(), 64);
+    kv_read(KvType::kQ8, KvPart::kValue, block.data(), 5, back.data(), 64);
+    EXPECT_NEAR(back[0], 1.0f, 1e-3f);  // the other group is untouched by it
+    EXPECT_TRUE(std::isnan(back[40])) << odd;
+  }
+  std::vector<float> tiny(64, 1e-12f);
+  kv_write(KvType::kQ8, KvPart::kValue, block.data(), 5, tiny.data(), 64);
+  kv_read(KvType::kQ8, KvPart::kValue, block.data(), 5, back.data(), 64);
+  EXPECT_EQ(back, std::vector<float>(64, 0.0f));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 //
 // Rows are (token, query head) pairs that share a KV head. One float32 fma chain per result, in ascending
 // order of d (scores) and of keys (weighted sum), so results have the same bits for any tile, thread count
-// and instruction set. A new KV codec adds a KvType and its three functions here; nothing above changes.
+// and instruction set. A new KV codec adds a KvType and its functions here.
 // Pure, thread-safe.
 #pragma once
 
@@ -15,14 +15,22 @@ namespace isthmus {
 enum class Isa;  // kernels/isa.h
 
 /// How the K or V part of a block is stored. Values are stable: they are written in KV files.
-enum class KvType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2 };
-inline constexpr size_t kKvTypes = 3;
+///   kQ8: signed bytes times a float16 scale per key and kQ8Dims neighbouring dimensions. A K part is
+///   code[head_dim][32] then scale[groups][32], a V part code[32][padded_dim] then scale[32][groups], where
+///   groups = q8_groups(head_dim). A value is code * scale, which float32 holds exactly.
+enum class KvType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3 };
+inline constexpr size_t kKvTypes = 4;
 
 inline constexpr size_t kBlockKeys = 32;   // keys of one KV block
 inline constexpr size_t kRangeKeys = 256;  // keys of one soft-max range
 
 /// Values of a V row as stored: head_dim rounded up to whole vectors.
 constexpr size_t padded_dim(size_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
+/// Dimensions that share a scale in a kQ8 part.
+inline constexpr size_t kQ8Dims = 32;
+constexpr size_t q8_groups(size_t head_dim) { return (head_dim + kQ8Dims - 1) / kQ8Dims; }
+inline constexpr size_t kMaxHeadDim = 1024;
 
 /// What to bring into the caches while a part is read, line for line: line l of the part at hand prefetches
 /// from[l % 4] + l / 4 * step. Several places far apart keep more of the memory system busy than one
@@ -44,8 +52,12 @@ struct AttentionKernels {
   /// of p are kRangeKeys apart, rows of acc dim. `v` is a stored V part [32][dim].
   void (*weighted_sum[kKvTypes])(const void* v, const float* p, size_t rows, size_t keys, size_t dim,
                                  float* acc, const Prefetch* next);
-  /// `n` stored values (a multiple of 16) to float32, exact.
-  void (*expand[kKvTypes])(const void* part, size_t n, float* out);
+  /// A stored K part to float32 [head_dim][32], exact.
+  void (*expand_keys[kKvTypes])(const void* part, size_t head_dim, float* out);
+  /// A row x[n] as kQ8 stores it: codes[n], scales[q8_groups(n)] (float16 bits). Per group: scale = max|x| /
+  /// 127 rounded to float16, code = round-half-even(x / scale) within +-127. A group with a value that is not
+  /// finite, or beyond 127 * 65504, gives NaN; magnitudes too small for a float16 scale give 0.
+  void (*quantize_q8)(const float* x, size_t n, int8_t* codes, uint16_t* scales);
 
   /// In place over x[n], n a multiple of 16: x = exp(x - max), returning max and the 16-lane sum. When all of
   /// x is -infinity: x = 0, max = -infinity, sum = 0. softcap > 0 first maps x to softcap * tanh(x /

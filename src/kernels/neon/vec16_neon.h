@@ -59,6 +59,13 @@ struct Vec16 {
     return {{widen_bf16(vld1_u16(p)), widen_bf16(vld1_u16(p + 4)), widen_bf16(vld1_u16(p + 8)),
              widen_bf16(vld1_u16(p + 12))}};
   }
+  static ISTHMUS_INLINE Vec16 load_i8(const int8_t* p) {
+    const int8x16_t bytes = vld1q_s8(p);
+    const int16x8_t lo = vmovl_s8(vget_low_s8(bytes));
+    const int16x8_t hi = vmovl_s8(vget_high_s8(bytes));
+    return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(lo))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(lo))),
+             vcvtq_f32_s32(vmovl_s16(vget_low_s16(hi))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(hi)))}};
+  }
   ISTHMUS_INLINE void store(float* p) const {
     for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, v[i]);
   }

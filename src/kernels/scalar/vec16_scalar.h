@@ -52,6 +52,9 @@ struct Vec16 {
   static ISTHMUS_INLINE Vec16 load_bf16(const uint16_t* p) {
     return make([=](int i) { return bf16_to_f32(p[i]); });
   }
+  static ISTHMUS_INLINE Vec16 load_i8(const int8_t* p) {
+    return make([=](int i) { return static_cast<float>(p[i]); });
+  }
   ISTHMUS_INLINE void store(float* p) const {
     for (int i = 0; i < 16; ++i) p[i] = lane[i];
   }
