@@ -5,9 +5,9 @@
 // sequence times one KV head; its rows are token-major, [token][head of the group]. A *pass* is the tokens of
 // a unit whose rows the kernels take at once. `dim` is the padded head dimension.
 //
-// Loop order: unit, range, pass. A unit is large, so that K and V of a range (64 KiB at head size 64 and 16
-// bits) are read once from afar and then from the second-level cache for each pass; a pass is small, so that
-// its scores, queries and sums stay in the first-level cache.
+// Loop order: unit, range, block, pass. A unit is large, so that K and V of a block are read once from afar,
+// expanded to float32 once, and then stay in the first-level cache while the passes go over them; a pass is
+// what the registers hold. With one pass (generation) nothing is expanded, since each value is used once.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +22,9 @@
 namespace isthmus::attention_unit {
 
 constexpr size_t kTileRows = 96;
+/// Larger heads' blocks, expanded, would push the queries out of the first-level cache (no gain at 128, loss
+/// at 256).
+constexpr size_t kMostExpandedDim = 96;
 constexpr size_t kBlocksPerRange = kRangeKeys / kBlockKeys;
 constexpr size_t kLine = 64;  // bytes of a cache line
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
@@ -176,20 +179,21 @@ struct Workspace {
     query = carver.floats(shape.tile_rows * shape.head_dim);
     absolute = carver.floats(shape.tile_rows * shape.head_dim);
     turned = carver.floats(shape.pass_rows * shape.head_dim);
-    scores = carver.floats(shape.pass_rows * kRangeKeys);
+    scores = carver.floats(shape.tile_rows * kRangeKeys);
     range = carve_state(carver, shape.tile_rows, shape.dim);
     total = carve_state(carver, shape.tile_rows, shape.dim);
     keys = carver.floats(kRangeKeys * shape.head_dim);
     path_keys = carver.floats(kRangeKeys * shape.head_dim);
     path_values = carver.floats(kRangeKeys * shape.dim);
     rope_row = carver.floats(shape.head_dim);
+    expanded = carver.floats(kBlockKeys * shape.dim);
     bytes = carver.used();
   }
 
   float* query;     // [rows of the unit][head_dim], scaled
   float* absolute;  // the same, rotated by their positions
   float* turned;    // [rows of a pass][head_dim]: rotated for the block at hand
-  float* scores;    // [rows of a pass][256]
+  float* scores;    // [rows of the unit][256]
   RowState range;
   RowState total;
   float* keys;  // [8 blocks][head_dim][32]: K parts that had to be rotated
@@ -197,6 +201,7 @@ struct Workspace {
   float* path_keys;    // [8 blocks] of at most 32 * head_dim floats
   float* path_values;  // [8 blocks] of at most 32 * dim floats
   float* rope_row;     // [dims]
+  float* expanded;     // the K or V part at hand
   size_t bytes;
 };
 
@@ -256,6 +261,9 @@ class UnitRunner {
     range_end_ = std::min(unit_.end_key, range_begin_ + kRangeKeys);
     first_block_ = range_begin_ / kBlockKeys;
     if (args_.rope != nullptr) rotate_keys();
+    if (unit_.tokens > shape_.pass_tokens && shape_.dim <= kMostExpandedDim && !any_sees_path()) {
+      return run_tile(out);
+    }
     for (size_t first = 0; first < unit_.tokens;) {
       if (sees_path(first)) {
         run_path(first, out);
@@ -322,6 +330,13 @@ class UnitRunner {
            v.first_key <= v.tree_begin;
   }
 
+  bool any_sees_path() const {
+    for (size_t t = 0; t < unit_.tokens; ++t) {
+      if (sees_path(t)) return true;
+    }
+    return false;
+  }
+
   /// The range at hand for token t alone, over the keys that it sees, moved together.
   void run_path(size_t t, const RowState& out) {
     const QueryView v = view(t);
@@ -378,8 +393,17 @@ class UnitRunner {
     }
   }
 
-  /// Tokens [first, last) of the unit over the range at hand, limited to the keys that they see.
-  void run_pass(size_t first, size_t last, const RowState& out) {
+  /// Tokens whose rows the kernels take at once, and the part of the range at hand that they see.
+  struct Pass {
+    size_t first, last;              // tokens of the unit
+    size_t first_block, last_block;  // the same: they see nothing
+    size_t end_key;
+    float* scores;  // [rows][256], from first_block on
+    bool has(size_t b) const { return first_block <= b && b < last_block; }
+    float* scores_of(size_t b) const { return scores + (b - first_block) * kBlockKeys; }
+  };
+
+  Pass make_pass(size_t first, size_t last) const {
     size_t begin = range_end_;
     size_t end = range_begin_;
     for (size_t t = first; t < last; ++t) {
@@ -388,30 +412,99 @@ class UnitRunner {
       begin = std::min(begin, std::max<size_t>(view(t).first_key, range_begin_));
       end = std::max(end, see);
     }
-    const size_t row = first * shape_.group;
-    const size_t rows = (last - first) * shape_.group;
-    if (begin >= end) {
-      std::fill_n(out.max + row, rows, kMinusInfinity);
-      return;
+    const size_t last_block = begin >= end ? 0 : (end + kBlockKeys - 1) / kBlockKeys;
+    return {first,      last, begin >= end ? 0 : begin / kBlockKeys,
+            last_block, end,  work_.scores + first * shape_.group * kRangeKeys};
+  }
+  size_t rows_of(const Pass& pass) const { return (pass.last - pass.first) * shape_.group; }
+
+  /// Scores to weights; the sums start at zero.
+  void weigh(const Pass& pass, const RowState& out) {
+    const size_t row = pass.first * shape_.group;
+    const size_t n = (pass.last_block - pass.first_block) * kBlockKeys;
+    for (size_t r = 0; r < rows_of(pass); ++r) {
+      if (n == 0) {
+        out.max[row + r] = kMinusInfinity;
+        continue;
+      }
+      kernels_.softmax(pass.scores + r * kRangeKeys, n, args_.softcap, &out.max[row + r], &out.sum[row + r]);
     }
-    pass_first_block_ = begin / kBlockKeys;
-    const size_t last_block = (end + kBlockKeys - 1) / kBlockKeys;
-    for (size_t b = pass_first_block_; b < last_block; ++b) score_block(b, last_block, first, last);
-    const size_t n = (last_block - pass_first_block_) * kBlockKeys;
-    for (size_t r = 0; r < rows; ++r) {
-      kernels_.softmax(work_.scores + r * kRangeKeys, n, args_.softcap, &out.max[row + r], &out.sum[row + r]);
+    if (n > 0) std::memset(out.acc + row * shape_.dim, 0, rows_of(pass) * shape_.dim * sizeof(float));
+  }
+
+  /// Adds block b's values, stored as `type` at `part`.
+  void add_values(const Pass& pass, size_t b, const void* part, KvType type, const RowState& out,
+                  const Prefetch* next) {
+    kernels_.weighted_sum[index_of(type)](part, pass.scores_of(b), rows_of(pass),
+                                          std::min(kBlockKeys, pass.end_key - b * kBlockKeys), shape_.dim,
+                                          out.acc + pass.first * shape_.group * shape_.dim, next);
+  }
+
+  /// Tokens [first, last) of the unit over the range at hand, on the stored parts.
+  void run_pass(size_t first, size_t last, const RowState& out) {
+    const Pass pass = make_pass(first, last);
+    const PartRun keys{KvPart::kKey, pass.first_block, pass.last_block};
+    for (size_t b = pass.first_block; b < pass.last_block; ++b) {
+      const KvBlockRef& ref = block(b);
+      if (rotated(ref)) {
+        score_block(pass, b, rotated_keys(b), KvType::kF32, nullptr);
+      } else {
+        score_block(pass, b, ref.k, ref.k_type, prefetch_after(keys, b));
+      }
     }
-    float* acc = out.acc + row * shape_.dim;
-    std::memset(acc, 0, rows * shape_.dim * sizeof(float));
-    for (size_t b = pass_first_block_; b < last_block; ++b) {
-      const Prefetch* next = prefetch_after({KvPart::kValue, pass_first_block_, last_block}, b);
-      kernels_.weighted_sum[index_of(block(b).v_type)](
-          block(b).v, scores_of(b), rows, std::min(kBlockKeys, end - b * kBlockKeys), shape_.dim, acc, next);
+    weigh(pass, out);
+    const PartRun values{KvPart::kValue, pass.first_block, pass.last_block};
+    for (size_t b = pass.first_block; b < pass.last_block; ++b) {
+      add_values(pass, b, block(b).v, block(b).v_type, out, prefetch_after(values, b));
     }
   }
 
+  /// All tokens of the unit over the range at hand, block by block, each part expanded once for all passes.
+  void run_tile(const RowState& out) {
+    Pass passes[kTileRows];
+    size_t count = 0;
+    size_t first_block = SIZE_MAX;
+    size_t last_block = 0;
+    for (size_t t = 0; t < unit_.tokens; t += shape_.pass_tokens) {
+      const Pass& pass = passes[count++] = make_pass(t, std::min(t + shape_.pass_tokens, unit_.tokens));
+      if (pass.last_block == 0) continue;
+      first_block = std::min(first_block, pass.first_block);
+      last_block = std::max(last_block, pass.last_block);
+    }
+    const std::span<const Pass> all(passes, count);
+    for (size_t b = first_block; b < last_block; ++b) {
+      const void* keys = expanded_keys(b);
+      for (const Pass& pass : all) {
+        if (pass.has(b)) score_block(pass, b, keys, KvType::kF32, nullptr);
+      }
+    }
+    for (const Pass& pass : all) weigh(pass, out);
+    for (size_t b = first_block; b < last_block; ++b) {
+      const void* values = expanded_values(b);
+      for (const Pass& pass : all) {
+        if (pass.has(b)) add_values(pass, b, values, KvType::kF32, out, nullptr);
+      }
+    }
+  }
+
+  bool rotated(const KvBlockRef& ref) const {
+    return args_.rope != nullptr && ref.encoding == KeyEncoding::kUnrotated;
+  }
+  const void* expanded_keys(size_t b) {
+    const KvBlockRef& ref = block(b);
+    if (rotated(ref)) return rotated_keys(b);
+    if (ref.k_type == KvType::kF32) return ref.k;
+    kernels_.expand_keys[index_of(ref.k_type)](ref.k, shape_.head_dim, work_.expanded);
+    return work_.expanded;
+  }
+  const void* expanded_values(size_t b) {
+    const KvBlockRef& ref = block(b);
+    if (ref.v_type == KvType::kF32) return ref.v;
+    kernels_.expand_values[index_of(ref.v_type)](ref.v, shape_.dim, work_.expanded);
+    return work_.expanded;
+  }
+
   static size_t index_of(KvType type) { return static_cast<size_t>(type); }
-  float* scores_of(size_t b) const { return work_.scores + (b - pass_first_block_) * kBlockKeys; }
   /// Consecutive K or V parts of one pass.
   struct PartRun {
     KvPart part;
@@ -445,25 +538,14 @@ class UnitRunner {
     return &prefetch_;
   }
 
-  void score_block(size_t b, size_t last_block, size_t first, size_t last) {
-    const KvBlockRef& ref = block(b);
-    const size_t rows = (last - first) * shape_.group;
-    const float* q = work_.query + first * shape_.group * shape_.head_dim;
-    if (args_.rope != nullptr) q = turn_queries(ref, first, last);
-    if (args_.rope != nullptr && ref.encoding == KeyEncoding::kUnrotated) {
-      kernels_.scores[index_of(KvType::kF32)](rotated_keys(b), q, shape_.head_dim, rows, shape_.head_dim,
-                                              scores_of(b), nullptr);
-    } else {
-      const Prefetch* next = prefetch_after({KvPart::kKey, pass_first_block_, last_block}, b);
-      kernels_.scores[index_of(ref.k_type)](ref.k, q, shape_.head_dim, rows, shape_.head_dim, scores_of(b),
-                                            next);
-    }
-    mask_block(b, first, last);
-  }
-
-  void mask_block(size_t b, size_t first, size_t last) {
-    float* row = scores_of(b);
-    for (size_t t = first; t < last; ++t) {
+  /// Scores of block b, whose keys are stored as `type` at `part`; -infinity where a token does not see.
+  void score_block(const Pass& pass, size_t b, const void* part, KvType type, const Prefetch* next) {
+    const float* q = work_.query + pass.first * shape_.group * shape_.head_dim;
+    if (args_.rope != nullptr) q = turn_queries(block(b), pass.first, pass.last);
+    kernels_.scores[index_of(type)](part, q, shape_.head_dim, rows_of(pass), shape_.head_dim,
+                                    pass.scores_of(b), next);
+    float* row = pass.scores_of(b);
+    for (size_t t = pass.first; t < pass.last; ++t) {
       const uint32_t bits = visible_keys(view(t), unit_.stream->keys, b) & block(b).valid;
       for (size_t g = 0; g < shape_.group; ++g, row += kRangeKeys) {
         for (uint32_t hidden = ~bits; hidden != 0; hidden &= hidden - 1) {
@@ -501,7 +583,6 @@ class UnitRunner {
   size_t range_begin_ = 0;  // keys of the range at hand, as far as the unit sees
   size_t range_end_ = 0;
   size_t first_block_ = 0;  // of the range
-  size_t pass_first_block_ = 0;
   bool absolute_ready_ = false;
   bool path_active_ = false;  // a path of a token tree is at hand: what follows is in use
   size_t path_first_block_ = 0;

@@ -33,6 +33,10 @@ struct Vec16 {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
             _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
   }
+  static ISTHMUS_INLINE Vec16 set1_f16(const uint16_t* p) {
+    const __m256 x = _mm256_cvtph_ps(_mm_set1_epi16(static_cast<int16_t>(*p)));
+    return {x, x};
+  }
   static ISTHMUS_INLINE Vec16 load_bf16(const uint16_t* p) {
     const __m256i lo = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     const __m256i hi = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)));

@@ -36,6 +36,9 @@ struct Vec16 {
   static ISTHMUS_INLINE Vec16 load_f16(const uint16_t* p) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
   }
+  static ISTHMUS_INLINE Vec16 set1_f16(const uint16_t* p) {
+    return {_mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(*p)))};
+  }
   static ISTHMUS_INLINE Vec16 load_bf16(const uint16_t* p) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};

@@ -226,6 +226,19 @@ void expand_keys(const void* part, size_t head_dim, float* out) {
   }
 }
 
+template <class L>
+void expand_values(const void* part, size_t dim, float* out) {
+  const auto* v = static_cast<const typename L::Value*>(part);
+  [[maybe_unused]] const auto* scales = reinterpret_cast<const uint16_t*>(v + kBlockKeys * dim);
+  for (size_t j = 0; j < kBlockKeys; ++j) {
+    for (size_t d = 0; d < dim; d += 16, v += 16, out += 16) {
+      Vec16 value = L::load(v);
+      if constexpr (L::kScaled) value = value * Vec16::set1_f16(scales + j * q8_groups(dim) + d / kQ8Dims);
+      value.store(out);
+    }
+  }
+}
+
 /// The scale of a group of a kQ8 row, as float16 bits; NaN when a value is not finite.
 ISTHMUS_INLINE uint16_t q8_scale(const float* x, size_t n) {
   int32_t top = 0;  // magnitudes compared as integers: exact, order-free, and NaN and infinity stand out
@@ -340,6 +353,10 @@ constexpr AttentionKernels make_attention_kernels() {
   k.expand_keys[1] = expand_keys<LoadF16>;
   k.expand_keys[2] = expand_keys<LoadBf16>;
   k.expand_keys[3] = expand_keys<LoadQ8>;
+  k.expand_values[0] = expand_values<LoadF32>;
+  k.expand_values[1] = expand_values<LoadF16>;
+  k.expand_values[2] = expand_values<LoadBf16>;
+  k.expand_values[3] = expand_values<LoadQ8>;
   k.quantize_q8 = quantize_q8;
   k.softmax = softmax;
   k.combine = combine;

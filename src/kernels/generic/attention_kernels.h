@@ -54,6 +54,9 @@ struct AttentionKernels {
                                  float* acc, const Prefetch* next);
   /// A stored K part to float32 [head_dim][32], exact.
   void (*expand_keys[kKvTypes])(const void* part, size_t head_dim, float* out);
+  /// A stored V part [32][dim], dim a multiple of 16, to float32, exact. Slots that were never written may
+  /// give any value.
+  void (*expand_values[kKvTypes])(const void* part, size_t dim, float* out);
   /// A row x[n] as kQ8 stores it: codes[n], scales[q8_groups(n)] (float16 bits). Per group: scale = max|x| /
   /// 127 rounded to float16, code = round-half-even(x / scale) within +-127. A group with a value that is not
   /// finite, or beyond 127 * 65504, gives NaN; magnitudes too small for a float16 scale give 0.

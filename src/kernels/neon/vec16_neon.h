@@ -52,6 +52,10 @@ struct Vec16 {
     return {{widen_f16(vld1_u16(p)), widen_f16(vld1_u16(p + 4)), widen_f16(vld1_u16(p + 8)),
              widen_f16(vld1_u16(p + 12))}};
   }
+  static ISTHMUS_INLINE Vec16 set1_f16(const uint16_t* p) {
+    const float32x4_t x = widen_f16(vdup_n_u16(*p));
+    return {{x, x, x, x}};
+  }
   static ISTHMUS_INLINE float32x4_t widen_bf16(uint16x4_t h) {
     return vreinterpretq_f32_u32(vshll_n_u16(h, 16));
   }

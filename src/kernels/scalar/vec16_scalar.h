@@ -49,6 +49,7 @@ struct Vec16 {
   static ISTHMUS_INLINE Vec16 load_f16(const uint16_t* p) {
     return make([=](int i) { return f16_to_f32(p[i]); });
   }
+  static ISTHMUS_INLINE Vec16 set1_f16(const uint16_t* p) { return set1(f16_to_f32(*p)); }
   static ISTHMUS_INLINE Vec16 load_bf16(const uint16_t* p) {
     return make([=](int i) { return bf16_to_f32(p[i]); });
   }
