@@ -10,6 +10,7 @@
 #include "apps/isthmus/command.h"
 #include "apps/isthmus/figures.h"
 #include "apps/isthmus/output.h"
+#include "engine/stream_choice.h"
 #include "kernels/isa.h"
 #include "model/packed_cache.h"
 #include "ops/kernel_check.h"
@@ -97,6 +98,18 @@ Json kernel_facts(bool& good) {
     out["weight_streams"] = {{"panels_at_once", plan->panels},
                              {"prefetch_bytes", plan->prefetch_bytes},
                              {"gb_per_second", plan->gb_per_s}};
+  }
+  out["remembered_streams"] = Json::array();
+  const auto cache = standard_path(Place::kCache);
+  const auto text =
+      cache.ok() ? real_file_system().read(*cache + "/streams", 1 << 16) : Result<std::string>("");
+  for (const StreamRecord& r : parse_stream_records(text.ok() ? *text : "")) {
+    out["remembered_streams"].push_back({{"cpu", r.cpu},
+                                         {"isa", r.isa},
+                                         {"threads", r.threads},
+                                         {"panels_at_once", r.plan.panels},
+                                         {"prefetch_bytes", r.plan.prefetch_bytes},
+                                         {"gb_per_second", r.plan.gb_per_s}});
   }
   return out;
 }

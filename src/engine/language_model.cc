@@ -4,6 +4,7 @@
 
 #include "engine/lookup_proposer.h"
 #include "os/cpu.h"
+#include "os/paths.h"
 
 namespace isthmus {
 namespace {
@@ -60,6 +61,11 @@ Status LanguageModel::load_all() {
   ISTHMUS_RETURN_IF_ERROR(
       transformer_->load(*pool_, ledger_, options_.progress, options_.stop, options_.packed_cache));
   file_->release_pages();
+  if (transformer_->compute() != Compute::kF32) {
+    const auto cache = standard_path(Place::kCache);
+    streams_ =
+        choose_streams(*transformer_, *pool_, real_file_system(), cache.ok() ? *cache + "/streams" : "");
+  }
   ISTHMUS_ASSIGN_OR_RETURN(blocks_, transformer_->make_pool(pool_shape(), ledger_));
   return ok_status();
 }

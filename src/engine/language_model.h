@@ -12,6 +12,7 @@
 #include "base/cancel.h"
 #include "base/ledger.h"
 #include "base/status.h"
+#include "engine/stream_choice.h"
 #include "format/gguf.h"
 #include "model/transformer.h"
 #include "model/workspace.h"
@@ -89,6 +90,8 @@ class LanguageModel {
   const ModelOptions& options() const { return options_; }
   const ModelPlan& memory_plan() const { return plan_; }
   size_t context() const { return plan_.context; }
+  /// Where the way in which the weights are walked comes from.
+  StreamSource stream_source() const { return streams_; }
   Ledger& ledger() { return ledger_; }
   ThreadPool& pool() { return *pool_; }
   RunShape run_shape() const;
@@ -119,6 +122,7 @@ class LanguageModel {
   std::unique_ptr<ThreadPool> pool_;
   std::shared_ptr<BlockPool> blocks_;
   Charge text_charge_;
+  StreamSource streams_ = StreamSource::kDefault;
 };
 
 }  // namespace isthmus

@@ -115,6 +115,16 @@ Status Transformer::load(ThreadPool& pool, Ledger& ledger, const LoadProgress& p
   return ok_status();
 }
 
+std::vector<const PackedMatrix*> Transformer::matrices() const {
+  std::vector<const PackedMatrix*> all;
+  for (const LayerWeights& w : weights_.layers) {
+    for (const PackedMatrix* matrix : {&w.wq, &w.wk, &w.wv, &w.wo, &w.gate, &w.up, &w.down})
+      all.push_back(matrix);
+  }
+  all.push_back(&weights_.head);
+  return all;
+}
+
 Result<std::shared_ptr<BlockPool>> Transformer::make_pool(const RunShape& shape, Ledger& ledger) const {
   return BlockPool::create(pool_config(shape), ledger);
 }

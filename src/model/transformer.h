@@ -88,6 +88,8 @@ class Transformer {
   Status load(ThreadPool& pool, Ledger& ledger, const LoadProgress& progress = {},
               const StopPolicy& stop = {}, const PackedCacheOptions& cache = {});
   PackedReport packed_report() const { return cache_ == nullptr ? PackedReport{} : cache_->report(); }
+  /// The packed matrices in the order of use, once loaded.
+  std::vector<const PackedMatrix*> matrices() const;
   /// A pool of KV blocks that holds `shape.context` tokens of one sequence (or several that share it).
   Result<std::shared_ptr<BlockPool>> make_pool(const RunShape& shape, Ledger& ledger) const;
   KvSequence make_sequence(std::shared_ptr<BlockPool> pool) const;

@@ -7,8 +7,10 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "base/status.h"
+#include "ops/linear.h"
 #include "threads/pool.h"
 
 namespace isthmus {
@@ -19,9 +21,16 @@ struct StreamPlan {
   double gb_per_s = 0;           // measured over all threads; 0 = not measured
 };
 
-/// Times the candidates on a buffer larger than the caches, taken for the purpose and given back; some tens
-/// of milliseconds. kResourceExhausted when there is no memory for the buffer.
+/// Times the candidates on products over `weights`, as many as it takes to outgrow the caches; some tens of
+/// milliseconds, and the bytes of one row of activations and results. The default plan stays unless another
+/// is clearly faster. kFailedPrecondition when there are too few weights; kDeadlineExceeded when one
+/// candidate takes so long (an emulator, a sanitizer) that the comparison would be felt; kResourceExhausted
+/// without memory.
+Result<StreamPlan> measure_streams(std::span<const PackedMatrix* const> weights, ThreadPool& pool);
+/// The same on a buffer that is taken for the purpose and given back.
 Result<StreamPlan> measure_streams(ThreadPool& pool);
+/// Whether `plan` is one that measure_streams() could choose, its speed aside.
+bool is_stream_candidate(const StreamPlan& plan);
 
 /// The plan in use: the last one set, or the default.
 StreamPlan stream_plan();

@@ -363,10 +363,16 @@ TEST(Linear, TheStreamProbeGivesAPlan) {
   ThreadPool pool(2, false);
   const StreamPlan before = stream_plan();
   const auto plan = measure_streams(pool);
-  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
-  EXPECT_GE(plan.value().panels, 1u);
-  EXPECT_GT(plan.value().gb_per_s, 0.1);
+  if (plan.ok()) {
+    EXPECT_TRUE(is_stream_candidate(*plan));
+    EXPECT_GT(plan->gb_per_s, 0.1);
+  } else {  // an emulator, a sanitizer, a busy machine
+    EXPECT_EQ(plan.status().code(), Code::kDeadlineExceeded);
+  }
   EXPECT_EQ(stream_plan().panels, before.panels);
+  EXPECT_EQ(stream_plan().prefetch_bytes, before.prefetch_bytes);
+  EXPECT_EQ(measure_streams({}, pool).status().code(), Code::kFailedPrecondition);
+  EXPECT_FALSE(is_stream_candidate({3, 1024, 0}));
 }
 
 }  // namespace
