@@ -22,7 +22,7 @@ std::atomic<double> plan_speed{0};
 constexpr StreamPlan kCandidates[] = {{4, 1024}, {1, 0}, {1, 2048}, {2, 1024}, {4, 0}, {4, 2304}};
 constexpr size_t kCandidateCount = std::size(kCandidates);
 /// What another plan must gain over the default to be chosen: less is noise.
-constexpr double kClearly = 0.95;
+constexpr double kClearly = 0.9;
 constexpr int kRounds = 3;
 constexpr double kMostSeconds = 0.04;  // of one candidate's products
 
