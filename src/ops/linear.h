@@ -12,7 +12,7 @@
 // whose largest magnitude is below 2^-100 counts as zero.
 //
 // Memory is the caller's; the one exception is a scratch of kLinearScratchBytes per thread that runs products
-// of 8 or more tokens, kept for the thread's life. Preconditions (checked by assertions in debug builds):
+// of 9 or more tokens, kept for the thread's life. Preconditions (checked by assertions in debug builds):
 // matrix and activations agree in columns; Compute::kF32 activations meet only plain formats. All functions
 // are safe on any thread for distinct outputs. No function here waits for another thread.
 #pragma once

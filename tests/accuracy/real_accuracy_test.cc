@@ -184,6 +184,14 @@ TEST_P(RealModel, FastPromptsAreAsNearAsThePeers) {
             1.5 * peers.at(GetParam()));
 }
 
+TEST_P(RealModel, EightBitKvStaysAsNearAsMeasured) {
+  // Some three times the figures of docs/accuracy.md.
+  const std::map<std::string, double> bounds = {{"smollm2", 0.0012}, {"gemma3", 0.0012}, {"qwen05", 0.02}};
+  const double kl = mean_kl(GetParam(), Precision::kDefault, KvType::kQ8, ScoreMode::kWindow);
+  EXPECT_LT(kl, bounds.at(GetParam()));
+  EXPECT_GT(kl, 1e-5);  // it is at work
+}
+
 TEST_P(RealModel, TheFloat32PathMatchesLlamaCpp) {
   EXPECT_LT(mean_kl(GetParam(), Precision::kReference, KvType::kF32, ScoreMode::kWindow, 96), 1e-4);
 }
