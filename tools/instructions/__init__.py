@@ -1,0 +1,1 @@
+"""The parts of tools/kernel_instructions: disassembly, loops, names of kernels."""
