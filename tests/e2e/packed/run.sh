@@ -29,7 +29,7 @@ state() {
   check "$1: the same tokens" same_tokens
   check "$1: says so" cache_says "${@:2}"
 }
-one_file() { [ "$(ls "$packed" | wc -l)" -eq 1 ]; }
+one_file() { local files=("$packed"/*); [ "${#files[@]}" -eq 1 ] && [ -e "${files[0]}" ]; }
 # flip FILE PLACE: another byte there.
 flip() {
   python3 - "$@" <<'PYTHON'
