@@ -39,7 +39,7 @@ std::vector<GenerateRequest> requests_of(const LanguageModel& model) {
   for (size_t i = 0; i < kRequests; ++i) {
     const auto first = ids.begin() + static_cast<ptrdiff_t>(2 * i);
     out[i].prompt.assign(first, first + static_cast<ptrdiff_t>(10 + 34 * i));
-    out[i].max_tokens = 24 - 2 * i;
+    out[i].max_tokens = 40 - 3 * i;
     out[i].ignore_stop_tokens = true;
     out[i].sampler.seed = i;
     out[i].sampler.logprobs = 8;
@@ -60,7 +60,7 @@ std::vector<float> numbers_of(const GenerateResult& result) {
 class RealBatch : public ::testing::TestWithParam<std::string> {};
 
 void expect_batch_equals_alone(const std::string& name, Precision precision) {
-  const auto model = load(name, kContext + kContext / 2, precision);
+  const auto model = load(name, 2 * kContext, precision);
   auto batcher = Batcher::create(model, {.chunk_tokens = 24});
   ASSERT_TRUE(batcher.ok()) << batcher.status().to_string();
   const auto requests = requests_of(*model);
