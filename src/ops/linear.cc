@@ -100,8 +100,23 @@ void dot_chunk(const Lane& lane, const std::byte* panel, size_t chunk, const Act
   }
 }
 
+/// A whole panel's results for one token. Loops of fixed length, each with one job, become vector
+/// instructions.
+void store_panel(const Job& job, float* y, size_t first_row, const float* values) {
+  float sum[kPanelRows];
+  std::memcpy(sum, values, sizeof(sum));
+  if (job.bias != nullptr) {
+    for (size_t r = 0; r < kPanelRows; ++r) sum[r] += job.bias[first_row + r];
+  }
+  if (job.accumulate) {
+    for (size_t r = 0; r < kPanelRows; ++r) sum[r] = y[r] + sum[r];
+  }
+  std::memcpy(y, sum, sizeof(sum));
+}
+
 void store_row(const Job& job, size_t token, size_t first_row, size_t rows, const float* values) {
   float* y = job.y + token * job.ldy + first_row;
+  if (rows == kPanelRows) return store_panel(job, y, first_row, values);
   for (size_t r = 0; r < rows; ++r) {
     const float value = job.bias == nullptr ? values[r] : values[r] + job.bias[first_row + r];
     y[r] = job.accumulate ? y[r] + value : value;
