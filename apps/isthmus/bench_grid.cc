@@ -223,6 +223,9 @@ double BenchRow::spread() const {
 }
 
 Result<BenchReport> run_bench(const ModelArgs& args, const BenchGrid& grid, const Context& context) {
+  if (most(grid.prompts) + most(grid.generate) + most(grid.verify) == 0) {
+    return invalid_argument("nothing to measure: --prompt and --generate are 0 and there is no --verify");
+  }
   BenchReport report;
   ISTHMUS_ASSIGN_OR_RETURN(const Isa isa, active_isa());
   report.isa = isa_name(isa);

@@ -133,7 +133,8 @@ Command bench_command() {
             app.add_option(
                    "--verify", g.verify,
                    "tokens of steps that verify a draft, as 2,4,8,16; each gives a line (default: none)")
-                ->delimiter(',');
+                ->delimiter(',')
+                ->check(CLI::Range(1, 512));
             app.add_option("-d,--depth", g.depths, "tokens of context before")
                 ->delimiter(',')
                 ->capture_default_str();
@@ -141,6 +142,7 @@ Command bench_command() {
                 ->delimiter(',');
             app.add_option("-b,--batch", g.batches, "sequences that are read or generated together")
                 ->delimiter(',')
+                ->check(CLI::Range(1, 4096))
                 ->capture_default_str();
             app.add_option("-r,--repeat", g.repeats, "runs of each line")
                 ->check(CLI::Range(1, 1000))

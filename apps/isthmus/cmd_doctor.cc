@@ -101,9 +101,8 @@ Json kernel_facts(bool& good) {
   }
   out["remembered_streams"] = Json::array();
   const auto cache = standard_path(Place::kCache);
-  const auto text =
-      cache.ok() ? real_file_system().read(*cache + "/streams", 1 << 16) : Result<std::string>("");
-  for (const StreamRecord& r : parse_stream_records(text.ok() ? *text : "")) {
+  const std::string streams = cache.ok() ? *cache + "/streams" : "";
+  for (const StreamRecord& r : read_stream_records(real_file_system(), streams)) {
     out["remembered_streams"].push_back({{"cpu", r.cpu},
                                          {"isa", r.isa},
                                          {"threads", r.threads},

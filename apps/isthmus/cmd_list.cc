@@ -50,7 +50,7 @@ Status list_catalogue(const ListFlags& options, const Context& context) {
 }
 
 Status list_store(const ListFlags& options, const Context& context) {
-  ISTHMUS_ASSIGN_OR_RETURN(const ModelStore store, open_store(options.store));
+  ISTHMUS_ASSIGN_OR_RETURN(const ModelStore store, existing_store(options.store));
   ISTHMUS_ASSIGN_OR_RETURN(const std::vector<StoredModel> models, store.list());
   if (options.names) {
     return print_names(models, [](const StoredModel& model) { return model.manifest.name; });

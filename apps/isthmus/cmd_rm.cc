@@ -32,7 +32,7 @@ Status remove_models(const RemoveFlags& options, const Context& context) {
   if (options.names.empty() && !options.leftovers) {
     return invalid_argument("name the models to remove, or give --leftovers");
   }
-  ISTHMUS_ASSIGN_OR_RETURN(ModelStore store, open_store(options.store));
+  ISTHMUS_ASSIGN_OR_RETURN(ModelStore store, existing_store(options.store));
   ISTHMUS_ASSIGN_OR_RETURN(const Catalogue catalogue, load_catalogue());
   // All names are looked up before the first is removed: a typo in the third must not cost the first two.
   std::vector<std::string> names;

@@ -36,7 +36,7 @@ Result<std::vector<std::string>> names_to_verify(const VerifyFlags& options, con
 }
 
 Status verify(const VerifyFlags& options, const Context& context) {
-  ISTHMUS_ASSIGN_OR_RETURN(const ModelStore store, open_store(options.store));
+  ISTHMUS_ASSIGN_OR_RETURN(const ModelStore store, existing_store(options.store));
   ISTHMUS_ASSIGN_OR_RETURN(const std::vector<std::string> names, names_to_verify(options, store));
   if (names.empty()) say("No models in {}.\n", printable(store.path()));
   StopPolicy stop;

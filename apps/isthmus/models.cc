@@ -1,5 +1,7 @@
 #include "apps/isthmus/models.h"
 
+#include <filesystem>
+
 #include "os/paths.h"
 #include "os/paths_folder.h"
 
@@ -22,6 +24,14 @@ Result<ModelStore> open_store(const StoreFlags& flags) {
   return ModelStore::open(path);
 }
 
+Result<ModelStore> existing_store(const StoreFlags& flags) {
+  std::error_code error;
+  if (!flags.models_dir.empty() && !std::filesystem::exists(flags.models_dir, error)) {
+    return not_found("--models-dir: there is no folder '" + flags.models_dir + "'");
+  }
+  return open_store(flags);
+}
+
 Result<Catalogue> load_catalogue() {
   ISTHMUS_ASSIGN_OR_RETURN(Catalogue built_in, Catalogue::built_in());
   ISTHMUS_ASSIGN_OR_RETURN(const std::string path, standard_path(Place::kConfig));
@@ -36,7 +46,9 @@ Result<Catalogue> load_catalogue() {
 }
 
 Result<ResolvedModel> find_model(const std::string& model, const StoreFlags& flags) {
-  ISTHMUS_ASSIGN_OR_RETURN(const ModelStore store, open_store(flags));
+  // A path needs no store: there may be no home to keep one in.
+  if (auto file = resolve_file(model)) return *std::move(file);
+  ISTHMUS_ASSIGN_OR_RETURN(const ModelStore store, existing_store(flags));
   ISTHMUS_ASSIGN_OR_RETURN(const Catalogue catalogue, load_catalogue());
   return resolve_model(store, catalogue, model);
 }

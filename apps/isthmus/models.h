@@ -23,6 +23,8 @@ struct StoreFlags {
 void add_store_flags(CLI::App& app, StoreFlags& flags);
 
 Result<ModelStore> open_store(const StoreFlags& flags);
+/// The same for who only looks: a folder that was named must be there, or it is kNotFound.
+Result<ModelStore> existing_store(const StoreFlags& flags);
 Result<Catalogue> load_catalogue();
 
 /// The file that MODEL means (store/pull.h, resolve_model).

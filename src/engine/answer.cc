@@ -16,6 +16,9 @@ double seconds_between(Answer::Time from, Answer::Time to) {
 Status Answer::check(const GenerateRequest& request, size_t vocab, size_t room) {
   ISTHMUS_RETURN_IF_ERROR(check_sampler_params(request.sampler, vocab));
   if (request.prompt.empty()) return invalid_argument("the prompt is empty");
+  for (const std::string& stop : request.stops) {
+    if (stop.empty()) return invalid_argument("a stop string is empty");
+  }
   if (request.prompt.size() > room) {
     return resource_exhausted("the prompt has " + std::to_string(request.prompt.size()) +
                               " tokens, the context holds " + std::to_string(room));

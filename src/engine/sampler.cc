@@ -65,8 +65,10 @@ Status check_sampler_params(const SamplerParams& p, size_t vocab) {
     if (token < 0 || static_cast<size_t>(token) >= vocab) {
       return out_of_range("logit_bias token", token, "in the vocabulary");
     }
-    if (std::isnan(bias))
-      return invalid_argument("logit_bias of token " + std::to_string(token) + " is not a number");
+    if (std::isnan(bias) || bias == std::numeric_limits<float>::infinity()) {
+      return invalid_argument("logit_bias of token " + std::to_string(token) + " is " +
+                              (std::isnan(bias) ? "not a number" : "infinite; only -inf, a ban, is of use"));
+    }
   }
   return ok_status();
 }
@@ -194,7 +196,11 @@ Result<Sampled> Sampler::sample(std::span<const float> logits, std::span<const i
     used = work_;
   }
   const size_t best = float_kernels().argmax(used.data(), used.size());
-  if (!std::isfinite(used[best])) return internal_error("no token has a finite logit");
+  if (!std::isfinite(used[best])) {
+    const size_t unbiased = float_kernels().argmax(logits.data(), logits.size());
+    if (std::isfinite(logits[unbiased])) return invalid_argument("logit_bias leaves no token to choose");
+    return corrupt("no token has a finite logit: the model's weights are damaged");
+  }
   Sampled out;
   if (params_.temperature == 0) {
     out.token = static_cast<int32_t>(best);

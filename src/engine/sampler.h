@@ -61,7 +61,7 @@ class Sampler {
   explicit Sampler(SamplerParams params) : params_(std::move(params)), rng_(params_.seed) {}
 
   /// Chooses from logits[vocab]; `history` is the text so far (prompt and answer), the newest token last.
-  /// kInternal when no token has a finite logit.
+  /// kCorrupt when no token has a finite logit; kInvalidArgument when only the bias is to blame.
   Result<Sampled> sample(std::span<const float> logits, std::span<const int32_t> history);
 
   const SamplerParams& params() const { return params_; }

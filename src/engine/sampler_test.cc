@@ -168,7 +168,7 @@ TEST(Sampler, TheModelsLogprobIsThereWhateverIsReportedAndFiltered) {
 TEST(Sampler, NothingFiniteIsAnErrorAndNanIsPassedOver) {
   Sampler sampler(plain());
   const float inf = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(sampler.sample(std::vector<float>{-inf, -inf}, {}).status().code(), Code::kInternal);
+  EXPECT_EQ(sampler.sample(std::vector<float>{-inf, -inf}, {}).status().code(), Code::kCorrupt);
   SamplerParams p = plain();
   p.temperature = 0;
   EXPECT_EQ(one(p, {std::nanf(""), 1}).token, 1);
@@ -191,6 +191,20 @@ TEST(SamplerParams, EachFieldIsCheckedByName) {
   EXPECT_NE(message([](auto& p) { p.frequency_penalty = -3; }).find("frequency_penalty"), std::string::npos);
   EXPECT_NE(message([](auto& p) { p.logprobs = 11; }).find("logprobs"), std::string::npos);
   EXPECT_NE(message([](auto& p) { p.logit_bias = {{10, 1.0F}}; }).find("logit_bias"), std::string::npos);
+  static constexpr float kInf = std::numeric_limits<float>::infinity();
+  EXPECT_NE(message([](auto& p) { p.logit_bias = {{1, kInf}}; }).find("infinite"), std::string::npos);
+  EXPECT_EQ(message([](auto& p) { p.logit_bias = {{1, -kInf}}; }), "");
+}
+
+TEST(Sampler, LogitsWithoutANumberAreTheModelsFaultOrTheBiass) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  SamplerParams p;
+  p.temperature = 0;
+  const std::vector<float> damaged(4, std::nanf(""));
+  EXPECT_EQ(Sampler(p).sample(damaged, {}).status().code(), Code::kCorrupt);
+  p.logit_bias = {{0, -kInf}, {1, -kInf}};
+  const std::vector<float> sound(2, 1.0F);
+  EXPECT_EQ(Sampler(p).sample(sound, {}).status().code(), Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -64,12 +64,6 @@ StreamRecord this_place(const ThreadPool& pool) {
           {}};
 }
 
-std::vector<StreamRecord> read_records(FileSystem& files, const std::string& path) {
-  if (path.empty()) return {};
-  const auto text = files.read(path, kMostText);
-  return text.ok() ? parse_stream_records(*text) : std::vector<StreamRecord>();
-}
-
 void remember(FileSystem& files, const std::string& path, std::vector<StreamRecord> records,
               StreamRecord mine) {
   if (path.empty()) return;
@@ -95,6 +89,14 @@ std::vector<StreamRecord> parse_stream_records(std::string_view text) {
   return records;
 }
 
+std::vector<StreamRecord> read_stream_records(FileSystem& files, const std::string& path) {
+  std::error_code error;
+  // A pipe would wait for a writer.
+  if (path.empty() || !std::filesystem::is_regular_file(path, error)) return {};
+  const auto text = files.read(path, kMostText);
+  return text.ok() ? parse_stream_records(*text) : std::vector<StreamRecord>();
+}
+
 std::string format_stream_records(std::span<const StreamRecord> records) {
   std::string text;
   for (const StreamRecord& r : records) {
@@ -107,7 +109,7 @@ std::string format_stream_records(std::span<const StreamRecord> records) {
 StreamSource choose_streams(const Transformer& model, ThreadPool& pool, FileSystem& files,
                             const std::string& path) {
   StreamRecord mine = this_place(pool);
-  std::vector<StreamRecord> records = read_records(files, path);
+  std::vector<StreamRecord> records = read_stream_records(files, path);
   for (const StreamRecord& record : records) {
     if (!same_place(record, mine)) continue;
     set_stream_plan(record.plan);

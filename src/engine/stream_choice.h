@@ -30,6 +30,8 @@ struct StreamRecord {
 /// follows the first kMostStreamRecords.
 inline constexpr size_t kMostStreamRecords = 64;
 std::vector<StreamRecord> parse_stream_records(std::string_view text);
+/// Those of the file at `path`; none when it is no regular file or cannot be read.
+std::vector<StreamRecord> read_stream_records(FileSystem& files, const std::string& path);
 std::string format_stream_records(std::span<const StreamRecord> records);
 
 /// Where the plan in use comes from.

@@ -53,9 +53,16 @@ Status check_key(const PackedKey& found, const PackedKey& wanted) {
 
 PackedCacheOptions standard_packed_cache(const EnvLookup& env) {
   PackedCacheOptions out;
-  if (env("ISTHMUS_PACKED_CACHE") == "off") return out;
+  const std::string wish = env("ISTHMUS_PACKED_CACHE").value_or("on");
+  if (wish == "off") return out;
   const auto cache = standard_path(Place::kCache, env);
-  if (cache.ok()) out.folder = *cache + "/packed";
+  if (wish != "on") {
+    out.why_off = "ISTHMUS_PACKED_CACHE is '" + wish + "'; known are on and off";
+  } else if (cache.ok()) {
+    out.folder = *cache + "/packed";
+  } else {
+    out.why_off = cache.status().message();
+  }
   return out;
 }
 
@@ -80,7 +87,7 @@ PackedCache::PackedCache(const GgufFile& file, bool float32, uint64_t data_bytes
     : options_(std::move(options)), stop_(std::move(stop)), model_paths_(file.paths()) {
   const auto parts = file.part_facts();
   if (options_.folder.empty())
-    report_.reason = "switched off";
+    report_.reason = options_.why_off.empty() ? "switched off" : options_.why_off;
   else if (float32)
     report_.reason = "weights expanded to float32 are not kept";
   else if (parts.empty())

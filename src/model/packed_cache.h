@@ -30,10 +30,12 @@ struct PackedCacheOptions {
   /// Most bytes of all files together; the oldest go first.
   uint64_t limit = uint64_t{16} << 30;
   FileSystem* files = nullptr;  // for writing; null: the real one
+  /// Why there is no folder, for the report; empty: nobody wanted one.
+  std::string why_off;
 };
 
-/// The standard folder, <cache>/packed; options without a folder where there is none or where the variable
-/// ISTHMUS_PACKED_CACHE says "off".
+/// The standard folder, <cache>/packed; options without a folder, and with the reason, where there is none or
+/// where the variable ISTHMUS_PACKED_CACHE says "off" or what is not understood ("on" is the default).
 PackedCacheOptions standard_packed_cache(const EnvLookup& env = process_env);
 
 enum class PackedState {

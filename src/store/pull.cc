@@ -317,17 +317,20 @@ Result<PullOutcome> pull_model(ModelStore& store, const Catalogue& catalogue, co
   return Puller(store, options, std::move(plan)).run();
 }
 
-Result<ResolvedModel> resolve_model(const ModelStore& store, const Catalogue& catalogue,
-                                    const std::string& reference) {
+std::optional<Result<ResolvedModel>> resolve_file(const std::string& reference) {
   const Result<FileInfo> file = file_info(reference);
   const bool is_path = reference.find('/') != std::string::npos || reference.ends_with(".gguf");
   if (file.ok() && file->is_regular) return ResolvedModel{reference, "", ""};
-  if (is_path && !has_source_scheme(reference)) {
-    const std::string shown = "'" + printable(reference, 400) + "'";
-    if (file.ok()) return invalid_argument(shown + " is a folder or device; a model is a .gguf file");
-    if (file.status().code() != Code::kNotFound) return file.status();
-    return not_found("no model file '" + printable(reference, 400) + "'");
-  }
+  if (!is_path || has_source_scheme(reference)) return std::nullopt;
+  const std::string shown = "'" + printable(reference, 400) + "'";
+  if (file.ok()) return invalid_argument(shown + " is a folder or device; a model is a .gguf file");
+  if (file.status().code() != Code::kNotFound) return file.status();
+  return not_found("no model file " + shown);
+}
+
+Result<ResolvedModel> resolve_model(const ModelStore& store, const Catalogue& catalogue,
+                                    const std::string& reference) {
+  if (auto file = resolve_file(reference)) return *std::move(file);
   ISTHMUS_ASSIGN_OR_RETURN(const std::vector<StoredModel> models, store.list());
   const CatalogueEntry* entry = catalogue.find(reference);
   std::vector<std::string> names = catalogue.names();

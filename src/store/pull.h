@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/cancel.h"
@@ -75,6 +76,9 @@ struct ResolvedModel {
   std::string sha256;  // empty: given as a path
 };
 
+/// The answer of resolve_model() for what names a file, or looks like a path; nullopt for a name, which needs
+/// the store.
+std::optional<Result<ResolvedModel>> resolve_file(const std::string& reference);
 /// The file that MODEL on a command line means: a path, a name in the store, an alias of the catalogue, or
 /// the source of a pulled model. kNotFound says how to get it, or what was probably meant.
 Result<ResolvedModel> resolve_model(const ModelStore& store, const Catalogue& catalogue,

@@ -186,7 +186,7 @@ TEST_P(RealModel, FastPromptsAreAsNearAsThePeers) {
 
 TEST_P(RealModel, EightBitKvStaysAsNearAsMeasured) {
   // Some three times the figures of docs/accuracy.md.
-  const std::map<std::string, double> bounds = {{"smollm2", 0.0012}, {"gemma3", 0.0012}, {"qwen05", 0.02}};
+  const std::map<std::string, double> bounds = {{"smollm2", 0.0012}, {"gemma3", 0.0012}, {"qwen05", 0.05}};
   const size_t rows = std::getenv("ISTHMUS_SANITIZED") != nullptr ? 48 : SIZE_MAX;
   const double kl = mean_kl(GetParam(), Precision::kDefault, KvType::kQ8, ScoreMode::kWindow, rows);
   EXPECT_LT(kl, bounds.at(GetParam()));

@@ -130,6 +130,34 @@ for page in "$scratch"/man/*.1; do
   check "manual page $(basename "$page") has no warnings" test ! -s "$scratch/warnings"
 done
 
+run_program bench "$models/smollm2.gguf" -b 0
+expect "a batch of nobody" 2 "" "--batch"
+run_program bench "$models/smollm2.gguf" -b 99999999999
+expect "a batch of everybody" 2 "" "--batch"
+run_program bench "$models/smollm2.gguf" --verify 0
+expect "verifying nothing" 2 "" "--verify"
+run_program bench "$models/smollm2.gguf" -p 0 -n 0
+expect "nothing to measure" 2 "" "nothing to measure"
+run_program run "$models/smollm2.gguf" Hello --raw --greedy -n 1 --stop ''
+expect "an empty stop string" 2 "" "stop string is empty"
+run_program run "$models/smollm2.gguf" Hello --raw --greedy -n 1 --logit-bias 5=inf
+expect "an infinite bias" 2 "" "infinite"
+run_program list --models-dir "$scratch/mistyped"
+expect "a mistyped folder of models" 3 "" "no folder .*mistyped"
+run_program run "$models/smollm2.gguf" Hello --raw --greedy -n 1 --models-dir "$scratch/mistyped"
+expect "a model file needs no folder of models" 0
+check "is not made" test ! -e "$scratch/mistyped"
+ISTHMUS_CACHE=$scratch/pipes
+export ISTHMUS_CACHE
+mkdir "$ISTHMUS_CACHE" && mkfifo "$ISTHMUS_CACHE/streams"
+run_program run "$models/smollm2.gguf" Hello --raw --greedy -n 1
+expect "a pipe in the place of the stream records" 0
+unset ISTHMUS_CACHE
+homeless() { env -i PATH="$PATH" HOME=/nonexistent setpriv --reuid=65534 --clear-groups "$program" run "$1" Hello --raw --greedy -n 1; }
+if [ "$(id -u)" -eq 0 ] && setpriv --reuid=65534 --clear-groups test -r "$models/smollm2.gguf" -a -x "$program"; then
+  check "a model file needs no home" homeless "$models/smollm2.gguf"
+fi
+
 check "pages and help agree" python3 "$here/pages.py" "$program" "$repo/docs/commands"
 
 finish

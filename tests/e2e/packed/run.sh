@@ -52,6 +52,8 @@ start --no-cache
 state "--no-cache" off
 ISTHMUS_PACKED_CACHE=off start
 state "ISTHMUS_PACKED_CACHE=off" off
+ISTHMUS_PACKED_CACHE=banana start
+state "ISTHMUS_PACKED_CACHE=banana" off "known are on and off"
 start -t 1
 state "another number of threads" hit
 start --kv f32
