@@ -186,9 +186,8 @@ TEST_P(RealModel, FastPromptsAreAsNearAsThePeers) {
 
 TEST_P(RealModel, EightBitKvStaysAsNearAsMeasured) {
   // Some three times the figures of docs/accuracy.md.
-  const std::map<std::string, double> bounds = {{"smollm2", 0.0012}, {"gemma3", 0.0012}, {"qwen05", 0.05}};
-  const size_t rows = std::getenv("ISTHMUS_SANITIZED") != nullptr ? 48 : SIZE_MAX;
-  const double kl = mean_kl(GetParam(), Precision::kDefault, KvType::kQ8, ScoreMode::kWindow, rows);
+  const std::map<std::string, double> bounds = {{"smollm2", 0.0012}, {"gemma3", 0.0012}, {"qwen05", 0.02}};
+  const double kl = mean_kl(GetParam(), Precision::kDefault, KvType::kQ8, ScoreMode::kWindow);
   EXPECT_LT(kl, bounds.at(GetParam()));
   EXPECT_GT(kl, 1e-5);  // it is at work
 }
@@ -232,7 +231,13 @@ TEST_P(RealModel, GenerationKeepsTheMeasuredDistance) {
   EXPECT_EQ(d.same_top, d.rows);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RealModel, ::testing::Values("smollm2", "gemma3", "qwen05"));
+/// A sanitizer multiplies the minutes: one real model there, the other families as tiny ones (model_test).
+std::vector<const char*> models() {
+  if (sanitized()) return {"smollm2"};
+  return {"smollm2", "gemma3", "qwen05"};
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RealModel, ::testing::ValuesIn(models()));
 
 }  // namespace
 }  // namespace isthmus
