@@ -177,7 +177,7 @@ TEST(Batcher, BadRequestsAreRefusedOrEndAlone) {
   const auto failed = driver.submit(hopeless);
   const auto after = driver.submit(good);
   driver.run();
-  EXPECT_EQ(driver.results.at(failed).status().code(), Code::kInternal);
+  EXPECT_EQ(driver.results.at(failed).status().code(), Code::kInvalidArgument);
   const GenerateResult want = run_alone(model, good);
   expect_same_answer(driver.result(before), want, "before the bad one");
   expect_same_answer(driver.result(after), want, "after the bad one");
