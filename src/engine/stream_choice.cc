@@ -14,7 +14,7 @@ namespace isthmus {
 namespace {
 
 constexpr std::string_view kVersion = "streams-1";
-constexpr size_t kMostText = 64 * 1024;
+constexpr size_t kMostText = size_t{64} * 1024;
 constexpr size_t kFields = 7;
 
 template <class Number>

@@ -16,7 +16,7 @@ constexpr size_t kCheckedFrom = 16;
 constexpr size_t kHeadBytesAt = 32;
 constexpr uint64_t kMaxParts = 1 << 16;
 constexpr uint64_t kMaxDataBytes = uint64_t{1} << 46;
-constexpr uint64_t kPartBytes = 7 * 8;
+constexpr uint64_t kPartBytes = uint64_t{7} * 8;
 
 uint64_t pieces_of(uint64_t data_bytes) { return (data_bytes + kPackedPieceBytes - 1) / kPackedPieceBytes; }
 
