@@ -9,6 +9,7 @@ tiny=$(realpath "$1")/tiny/llama.gguf
 
 for left in 0 8192; do
   cp "$tiny" "$scratch/model.gguf"
+  rm -f "$scratch/out"  # else the wait below may see the last turn's answer
   "$program" run "$scratch/model.gguf" --raw --ignore-eos --shift --timeout 100 -n 100000000 -c 256 -t 1 Hello \
     >"$scratch/out" 2>"$scratch/err" </dev/null &
   pid=$!
