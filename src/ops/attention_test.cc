@@ -301,17 +301,14 @@ TEST(AttentionTest, CodesAndScalesAreTheirExpandedValuesBitForBit) {
     coded.kv.store_plain();
     Single plain({6, 2, dim, KvType::kF32, KvType::kF32}, 300, 11, 3);
     std::vector<float> row(dim);
-    for (size_t head = 0; head < 2; ++head) {
-      for (size_t j = 0; j < 300; ++j) {
-        const KvBlockRef& from = coded.kv.blocks(head)[j / kBlockKeys];
-        const KvBlockRef& to = plain.kv.blocks(head)[j / kBlockKeys];
-        for (const KvPart part : {KvPart::kKey, KvPart::kValue}) {
-          const bool key = part == KvPart::kKey;
-          kv_read(KvType::kQ8, part, key ? from.k : from.v, j % kBlockKeys, row.data(), dim);
-          kv_write(KvType::kF32, part, const_cast<std::byte*>(key ? to.k : to.v), j % kBlockKeys, row.data(),
-                   dim);
-        }
-      }
+    for (size_t i = 0; i < 2 * 300; ++i) {
+      const KvBlockRef& from = coded.kv.blocks(i / 300)[i % 300 / kBlockKeys];
+      const KvBlockRef& to = plain.kv.blocks(i / 300)[i % 300 / kBlockKeys];
+      const size_t slot = i % 300 % kBlockKeys;
+      kv_read(KvType::kQ8, KvPart::kKey, from.k, slot, row.data(), dim);
+      kv_write(KvType::kF32, KvPart::kKey, const_cast<std::byte*>(to.k), slot, row.data(), dim);
+      kv_read(KvType::kQ8, KvPart::kValue, from.v, slot, row.data(), dim);
+      kv_write(KvType::kF32, KvPart::kValue, const_cast<std::byte*>(to.v), slot, row.data(), dim);
     }
     EXPECT_EQ(run(coded.batch), run(plain.batch)) << dim;
   }
