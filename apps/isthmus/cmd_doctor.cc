@@ -15,6 +15,7 @@
 #include "model/packed_cache.h"
 #include "ops/kernel_check.h"
 #include "ops/linear_streams.h"
+#include "ops/linear_tiles.h"
 #include "os/cpu.h"
 #include "os/energy.h"
 #include "os/file.h"
@@ -99,6 +100,12 @@ Json kernel_facts(bool& good) {
                              {"prefetch_bytes", plan->prefetch_bytes},
                              {"gb_per_second", plan->gb_per_s}};
   }
+  if (const auto tiles = measure_tiles(pool); tiles.ok()) {
+    out["tiles"] = {
+        {"gmac_per_second_8_bit", tiles->tiles_int8}, {"gmac_per_second_16_bit", tiles->tiles_int16},
+        {"without_tiles_8_bit", tiles->vectors_int8}, {"without_tiles_16_bit", tiles->vectors_int16},
+        {"used_8_bit", tiles->plan().int8},           {"used_16_bit", tiles->plan().int16}};
+  }
   out["remembered_streams"] = Json::array();
   const auto cache = standard_path(Place::kCache);
   const std::string streams = cache.ok() ? *cache + "/streams" : "";
@@ -156,6 +163,15 @@ void print_kernels(const Json& kernels) {
     fmt::print("  self-test  {}: {} checks against scalar, {}\n", test["isa"].get<std::string>(),
                test["checks"].get<size_t>(),
                failures.empty() ? "all equal" : "DIFFERENT: " + failures.dump());
+  }
+  if (kernels.contains("tiles")) {
+    const auto& t = kernels["tiles"];
+    for (const char* bits : {"8_bit", "16_bit"}) {
+      const auto speed = [&](const char* what) { return t[std::string(what) + bits].get<double>(); };
+      fmt::print("  tiles      {} activations: {:.0f} GMAC/s, without tiles {:.0f}: {}\n",
+                 bits[0] == '8' ? "8-bit" : "16-bit", speed("gmac_per_second_"), speed("without_tiles_"),
+                 t[std::string("used_") + bits].get<bool>() ? "used" : "not used");
+    }
   }
   if (kernels.contains("weight_streams")) {
     const auto& s = kernels["weight_streams"];

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "engine/lookup_proposer.h"
+#include "kernels/isa.h"
+#include "ops/linear_tiles.h"
 #include "os/cpu.h"
 #include "os/paths.h"
 
@@ -63,6 +65,8 @@ Status LanguageModel::load_all() {
   file_->release_pages();
   if (transformer_->compute() != Compute::kF32) {
     const auto cache = standard_path(Place::kCache);
+    // Some milliseconds, and only where there are tiles: not worth a file.
+    if (const auto speeds = measure_tiles(*pool_); speeds.ok()) set_tile_plan(speeds->plan());
     streams_ =
         choose_streams(*transformer_, *pool_, real_file_system(), cache.ok() ? *cache + "/streams" : "");
   }
@@ -77,6 +81,8 @@ Result<ModelPlan> LanguageModel::plan(const std::string& path, const ModelOption
 }
 
 Status LanguageModel::open(const std::string& path) {
+  // A set that was asked for and is not there must not become another one.
+  ISTHMUS_RETURN_IF_ERROR(active_isa().status());
   ISTHMUS_ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(path));
   file_ = std::make_shared<const GgufFile>(std::move(file));
   plan_.threads = options_.threads == 0 ? os::usable_cpus() : options_.threads;

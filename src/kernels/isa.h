@@ -14,13 +14,17 @@ enum class Isa {
   kScalar,      // plain C++, every machine
   kAvx2,        // AVX2 + FMA + F16C
   kAvx512Vnni,  // AVX-512 F/BW/DQ/VL + VNNI
+  kAmx,         // + AMX tiles, int8 and bf16
+  kAmxModel,    // AVX-512, and the kernels of kAmx over a model of its instructions: slow, to test them
   kNeon,        // AArch64 baseline
   kNeonDot,     // + dotprod
 };
 
-std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "neon", "neon-dot"
-/// The sets that this machine can run, best last; kScalar is always the first.
+std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "amx", "amx-model", …
+/// The sets that this machine can run, best last; kScalar is always the first. Never kAmxModel.
 const std::vector<Isa>& available_isas();
+/// These and, where it runs, kAmxModel: nothing chooses it by itself, but its name may be given.
+const std::vector<Isa>& testable_isas();
 /// The set of this name; kInvalidArgument, listing what would do, when it is unknown or this machine lacks
 /// it.
 Result<Isa> parse_isa(std::string_view name);

@@ -20,6 +20,8 @@ namespace isthmus {
 
 /// Tokens in a tile of activations, and the most that one kernel call handles.
 inline constexpr size_t kMaxTokens = 8;
+/// Tokens of a product of tiles (class TileKernel).
+inline constexpr size_t kStripTokens = 16;
 /// Token counts with a kernel of their own: 1, 2, 3, 4 and kMaxTokens.
 inline constexpr size_t kTokenCounts = 5;
 /// Index of the kernel for `tokens` (1, 2, 3, 4 or kMaxTokens).
@@ -39,6 +41,22 @@ using FloatDotKernel = void (*)(const std::byte* w, size_t cols, const float* x,
 /// acc[wide_panels][kMaxTokens][16] += unpacked panels `panel_stride` bytes apart times kMaxTokens tokens.
 using WideKernel = void (*)(const std::byte* w, size_t panel_stride, size_t blocks, const std::byte* x,
                             size_t x_stride, float* acc);
+/// Panels of one matrix in scratch, `stride` bytes apart, each of `blocks` >= 1 blocks.
+struct TilePanels {
+  const std::byte* data;
+  size_t stride;
+  size_t count;
+  size_t blocks;
+};
+/// Strips of kStripTokens tokens: block b of strip s begins at s * strip_stride + b * block_stride.
+struct TileStrips {
+  const std::byte* records;
+  size_t block_stride;
+  size_t count;
+  size_t strip_stride;
+};
+/// acc[panels][strips][kStripTokens][16] += all panels times all strips.
+using TileKernel = void (*)(const TilePanels& w, const TileStrips& x, float* acc);
 /// Expands units to unpacked blocks (unpacked_layout()): float32 scales and one byte per code. 64-byte
 /// aligned.
 using UnpackKernel = void (*)(const std::byte* w, size_t units, std::byte* out);
@@ -53,6 +71,8 @@ struct LinearKernels {
   DotKernel dot_unpacked[kQuantFormats][2][kTokenCounts];  // on unpacked blocks of that format
   size_t wide_panels;                                      // 1: dot_wide is not there
   WideKernel dot_wide[kQuantFormats][2];                   // [PackFormat][Compute]
+  size_t strip_tokens;                                     // records of that many tokens lie together
+  TileKernel dot_tiles[kQuantFormats][2];                  // on unpacked blocks; null where no tiles are
   UnpackKernel unpack[kQuantFormats];                      // [PackFormat]
   FloatDotKernel dot_float[3][kTokenCounts];               // [PackFormat - kF32][token_index]
 };
@@ -68,6 +88,8 @@ namespace kernels {
 const LinearKernels& scalar_linear();
 const LinearKernels& avx2_linear();
 const LinearKernels& avx512_linear();
+const LinearKernels& amx_linear();
+const LinearKernels& amx_model_linear();
 const LinearKernels& neon_linear();
 const LinearKernels& neon_dot_linear();
 }  // namespace kernels

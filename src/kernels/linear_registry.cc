@@ -9,6 +9,10 @@ const LinearKernels& linear_kernels_for(Isa isa) {
       return kernels::avx2_linear();
     case Isa::kAvx512Vnni:
       return kernels::avx512_linear();
+    case Isa::kAmx:
+      return kernels::amx_linear();
+    case Isa::kAmxModel:
+      return kernels::amx_model_linear();
 #elif defined(__aarch64__)
     case Isa::kNeon:
       return kernels::neon_linear();

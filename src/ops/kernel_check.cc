@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kCheckRows = 40;  // two whole panels and a part of a third
 constexpr size_t kCols = 512;      // two super-blocks
-constexpr size_t kTokens = 11;
+constexpr size_t kTokens = 27;     // a strip of 16 and part of another
 
 constexpr DType kTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ4_0,
                             DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,   DType::kQ8_0,

@@ -10,6 +10,7 @@
 
 #include "ops/aligned_bytes.h"
 #include "ops/linear_streams.h"
+#include "ops/linear_tiles.h"
 
 namespace isthmus {
 namespace {
@@ -44,6 +45,7 @@ struct Lane {
   const DotKernel* dot = nullptr;
   const DotKernel* dot_unpacked = nullptr;
   WideKernel dot_wide = nullptr;
+  TileKernel dot_tiles = nullptr;
   UnpackKernel unpack = nullptr;
   const FloatDotKernel* dot_float = nullptr;
 
@@ -68,6 +70,7 @@ struct Lane {
     dot = kernels.dot[format][compute];
     dot_unpacked = kernels.dot_unpacked[format][compute];
     dot_wide = kernels.dot_wide[format][compute];
+    if (use_int_tiles(x.compute())) dot_tiles = kernels.dot_tiles[format][compute];
     unpack = kernels.unpack[format];
   }
 
@@ -235,6 +238,27 @@ void run_group_tile(const Job& job, const Lane* lanes, const Group& group, const
   }
 }
 
+/// A strip of tokens over all panels of a group, by tiles.
+void run_group_strip(const Job& job, const Lane* lanes, const Group& group, const Activations& x,
+                     size_t strip) {
+  static_assert(kStripTokens == 2 * kMaxTokens);
+  constexpr size_t kSums = kStripTokens * kPanelRows;
+  alignas(64) float acc[2][kMaxStreams * kSums];
+  const size_t tile = 2 * strip;
+  const TileStrips records = {x.record(tile, 0, 0), x.tile_stride(tile), 1, x.strip_bytes()};
+  for (size_t l = 0; l < job.lanes; ++l) {
+    std::memset(acc[l], 0, group.count * kSums * sizeof(float));
+    lanes[l].dot_tiles({group.lanes[l], group.slot_bytes[l], group.count, lanes[l].unpacked_blocks()},
+                       records, acc[l]);
+  }
+  for (size_t p = 0; p < group.count; ++p) {
+    for (size_t half = 0; half < 2; ++half) {
+      const size_t at = p * kSums + half * kAccFloats;
+      finish(job, x, group.first_panel + p, tile + half, acc[0] + at, acc[1] + at);
+    }
+  }
+}
+
 /// Panels [first, last) by groups that are unpacked to `scratch` and then run over all tiles.
 void run_unpacked(const Job& job, const Lane* lanes, size_t first, size_t last, const Activations& x,
                   size_t most, std::byte* scratch) {
@@ -246,7 +270,11 @@ void run_unpacked(const Job& job, const Lane* lanes, size_t first, size_t last, 
   for (group.first_panel = first; group.first_panel < last; group.first_panel += group.count) {
     group.count = std::min(most, last - group.first_panel);
     unpack_group(job, lanes, group);
-    for (size_t tile = 0; tile < x.tiles(); ++tile) run_group_tile(job, lanes, group, x, tile);
+    const bool tiles = lanes[0].dot_tiles != nullptr && lanes[job.lanes - 1].dot_tiles != nullptr;
+    const size_t strips = tiles ? x.whole_strips() : 0;
+    for (size_t strip = 0; strip < strips; ++strip) run_group_strip(job, lanes, group, x, strip);
+    for (size_t tile = strips * x.strip_tokens() / kMaxTokens; tile < x.tiles(); ++tile)
+      run_group_tile(job, lanes, group, x, tile);
   }
 }
 

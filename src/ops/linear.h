@@ -80,11 +80,23 @@ class Activations {
     return rest < kMaxTokens ? rest : kMaxTokens;
   }
   /// Record of block `block` of token `token` (0 .. tile_tokens - 1) of a tile; the same token's next block
-  /// is tile_stride() bytes on. There are records to a multiple of 256 columns, those past the end zero.
+  /// is tile_stride() bytes on, the next token's record follows. There are records to a multiple of 256
+  /// columns, those past the end zero.
   std::byte* record(size_t tile, size_t token, size_t block) const;
-  size_t tile_stride(size_t tile) const { return tile_tokens(tile) * record_bytes_; }
+  size_t tile_stride(size_t tile) const { return strip_size(tile * kMaxTokens / strip_) * record_bytes_; }
+
+  /// Strips of kernels().strip_tokens tokens: where that is more than a tile, the records of a block lie
+  /// together for a strip, so that the tiles of a strip are neighbours.
+  size_t strip_tokens() const { return strip_; }
+  size_t whole_strips() const { return tokens_ / strip_; }
+  size_t strip_bytes() const;
 
  private:
+  size_t strip_size(size_t strip) const {
+    const size_t rest = tokens_ - strip * strip_;
+    return rest < strip_ ? rest : strip_;
+  }
+
   const float* x_;
   size_t ldx_;
   size_t tokens_;
@@ -93,6 +105,7 @@ class Activations {
   std::byte* memory_;
   const LinearKernels* kernels_;
   size_t record_bytes_;  // 0 for kF32
+  size_t strip_;
 };
 
 /// Quantises token rows [first, last) from the float rows into the view's memory; any split over threads

@@ -29,11 +29,15 @@ Activations::Activations(const float* x, size_t ldx, size_t tokens, size_t cols,
       compute_(compute),
       memory_(memory),
       kernels_(&kernels),
-      record_bytes_(record_size(compute, kernels)) {}
+      record_bytes_(record_size(compute, kernels)),
+      strip_(kernels.strip_tokens) {}
+
+size_t Activations::strip_bytes() const { return strip_ * padded_blocks(cols_) * record_bytes_; }
 
 std::byte* Activations::record(size_t tile, size_t token, size_t block) const {
-  return memory_ + tile * kMaxTokens * padded_blocks(cols_) * record_bytes_ + block * tile_stride(tile) +
-         token * record_bytes_;
+  const size_t first = tile * kMaxTokens;
+  return memory_ + first / strip_ * strip_bytes() + block * tile_stride(tile) +
+         (first % strip_ + token) * record_bytes_;
 }
 
 void quantize_activations(const Activations& out, size_t first, size_t last) {

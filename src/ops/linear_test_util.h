@@ -24,7 +24,7 @@ inline constexpr DType kAllTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16
                                       DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
 inline constexpr Compute kIntComputes[] = {Compute::kInt8, Compute::kInt16};
 
-inline std::vector<Isa> tested_isas() { return available_isas(); }
+inline std::vector<Isa> tested_isas() { return testable_isas(); }
 
 /// Zeroed bytes at a 64-byte boundary.
 class AlignedBytes {

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -83,6 +84,16 @@ bool pin_this_thread(int cpu) {
   if (cpu < 0 || cpu >= CPU_SETSIZE) return false;
   CPU_SET(static_cast<unsigned>(cpu), &set);
   return pthread_setaffinity_np(pthread_self(), sizeof(set), &set) == 0;
+}
+
+bool allow_tiles() {
+#if defined(__x86_64__)
+  constexpr long kRequest = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;     // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+#else
+  return false;
+#endif
 }
 
 bool make_this_thread_background() {

@@ -22,6 +22,11 @@ bool pin_this_thread(int cpu);
 /// refuses.
 bool make_this_thread_background();
 
+/// Asks the system to let this process's threads use AMX tiles (Linux 5.16 and later, once per process;
+/// threads and forked children keep it); false when it does not know them or refuses. Whether the processor
+/// has tiles is the caller's question.
+bool allow_tiles();
+
 struct CpuInfo {
   std::string model_name;  // as /proc/cpuinfo says it; "unknown" where it does not
   size_t logical_cpus = 0;

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -47,6 +50,14 @@ TEST(Memory, ThePeakFollowsWhatIsTouchedAndCanBeSetBack) {
   EXPECT_GT(now, size_t{1} << 20);
   EXPECT_LE(now, peak_resident_bytes() + (size_t{1} << 20));
   EXPECT_GT(memory_info().total_bytes, memory_info().available_bytes);
+}
+
+TEST(Cpu, LeaveForTilesIsAskedAnyNumberOfTimes) {
+  const bool first = allow_tiles();
+  EXPECT_EQ(allow_tiles(), first);
+  std::ifstream in("/proc/cpuinfo");
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  EXPECT_EQ(first, text.find(" amx_tile") != std::string::npos);
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ struct Tables {
 
 Tables tables_for([[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx512Vnni) return {kFloatKernelsAvx512, kAttentionKernelsAvx512};
+  if (isa == Isa::kAvx512Vnni || isa == Isa::kAmx || isa == Isa::kAmxModel)
+    return {kFloatKernelsAvx512, kAttentionKernelsAvx512};
   if (isa == Isa::kAvx2) return {kFloatKernelsAvx2, kAttentionKernelsAvx2};
 #elif defined(__aarch64__)
   if (isa == Isa::kNeon || isa == Isa::kNeonDot) return {kFloatKernelsNeon, kAttentionKernelsNeon};

@@ -85,6 +85,7 @@ constexpr void fill_super_formats(LinearKernels& table) {
 template <class V>
 constexpr void fill_rest(LinearKernels& table) {
   table.wide_panels = static_cast<size_t>(V::kWidePanels);
+  table.strip_tokens = kMaxTokens;
   fill_plain<V, PackFormat::kF32>(table);
   fill_plain<V, PackFormat::kF16>(table);
   fill_plain<V, PackFormat::kBF16>(table);

@@ -1,0 +1,16 @@
+#include "kernels/amx/linear_tiles.h"
+#include "kernels/amx/tiles_hardware.h"
+
+namespace isthmus::kernels {
+
+const LinearKernels& amx_linear() {
+  static const LinearKernels table = [] {
+    LinearKernels t = avx512_linear();
+    t.isa = Isa::kAmx;
+    fill_tiles<HardwareTiles>(t);
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace isthmus::kernels

@@ -1,0 +1,36 @@
+#!/bin/bash
+# Instruction sets are equal from outside: the same text, and the same bits of every logit, on each set that this machine can
+# be forced to use. Tiles are modelled where the processor has none (ISTHMUS_ISA=amx-model, docs/adr/0005-tiles.md).
+set -uo pipefail
+here=$(dirname "$(realpath "$0")")
+# shellcheck source=tests/e2e/lib.sh
+source "$here/../lib.sh"
+models=${ISTHMUS_TEST_MODELS:?names the folder of smollm2.gguf, gemma3.gguf and qwen05.gguf}
+repo=$(realpath "$here/../../..")
+model=$models/smollm2.gguf
+
+sets=$("$program" doctor --json | python3 -c 'import json, sys; print(*json.load(sys.stdin)["kernels"]["available"])')
+[ -n "$sets" ] || echo "FAILED: doctor names no instruction set"
+case " $sets " in *" avx512 "*) sets="$sets amx-model" ;; esac
+text=$scratch/text
+head -c 1600 "$repo/CONTRIBUTING.md" >"$text"
+for set in $sets; do
+  export ISTHMUS_ISA=$set
+  run_program run "$model" --raw --greedy -n 16 -q -- "$(cat "$text")"
+  expect "$set: a text" 0 "."
+  cp "$scratch/out" "$scratch/$set.text"
+  run_program eval kl "$model" "$text" --save "$scratch/$set.rows" --ctx 128 --windows 2
+  expect "$set: logits" 0
+  [ "$set" = scalar ] && continue
+  check "$set: the text of scalar" cmp "$scratch/scalar.text" "$scratch/$set.text"
+  check "$set: the logits of scalar, bit for bit" cmp "$scratch/scalar.rows" "$scratch/$set.rows"
+done
+case " $sets " in
+  *" amx "*) ;;
+  *)
+    export ISTHMUS_ISA=amx
+    run_program run "$model" "Hello"
+    expect "tiles where there are none" 2 "" "does not have the instruction set 'amx'"
+    ;;
+esac
+finish
