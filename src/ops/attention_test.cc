@@ -295,8 +295,9 @@ TEST(AttentionTest, HeadSizesAndTypes) {
   EXPECT_LE(worst_error(run(mixed.batch), oracle(mixed.batch)), 2e-2);
 }
 
-TEST(AttentionTest, CodesAndScalesAreTheirExpandedValuesBitForBit) {
-  for (const size_t dim : {8u, 40u, 64u, 80u, 128u, 256u}) {
+/// What the integer kernels round (queries to 16 bits, weights to 15) is far below what the codes round.
+TEST(AttentionTest, IntegerProductsOfCodesAreNearTheirExpandedValues) {
+  for (const size_t dim : {8u, 40u, 64u, 80u, 96u, 128u, 256u}) {
     Single coded({6, 2, dim, KvType::kQ8, KvType::kQ8}, 300, 11, 3);
     coded.kv.store_plain();
     Single plain({6, 2, dim, KvType::kF32, KvType::kF32}, 300, 11, 3);
@@ -310,7 +311,23 @@ TEST(AttentionTest, CodesAndScalesAreTheirExpandedValuesBitForBit) {
       kv_read(KvType::kQ8, KvPart::kValue, from.v, slot, row.data(), dim);
       kv_write(KvType::kF32, KvPart::kValue, const_cast<std::byte*>(to.v), slot, row.data(), dim);
     }
-    EXPECT_EQ(run(coded.batch), run(plain.batch)) << dim;
+    const auto want = run(plain.batch);
+    EXPECT_LE(worst_error(run(coded.batch), std::vector<double>(want.begin(), want.end())), 1.5e-4) << dim;
+  }
+}
+
+TEST(AttentionTest, EveryGroupAndHeadSizeOfCodesHasTheSameBitsEverywhere) {
+  for (const size_t dim : {64u, 80u, 96u, 128u, 256u}) {
+    for (size_t group = 1; group <= 8; ++group) {
+      Single s({group, 1, dim, KvType::kQ8, KvType::kQ8}, 333, 5, static_cast<uint32_t>(dim + group));
+      s.kv.store_plain();
+      for (QueryView& view : s.batch.views[0])
+        view.first_key = view.end_key - 290;  // a window, blocks cut at both ends
+      const auto reference = run(s.batch, 1, &attention_kernels_for(Isa::kScalar));
+      for (const Isa isa : available_isas()) {
+        expect_same(run(s.batch, 2, &attention_kernels_for(isa)), reference, "codes");
+      }
+    }
   }
 }
 

@@ -15,214 +15,10 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/generic/attention_kernels.h"
-#include "ops/attention.h"
+#include "ops/attention_shape.h"
 #include "ops/linear_streams.h"
 
 namespace isthmus::attention_unit {
-
-constexpr size_t kTileRows = 96;
-/// Larger heads' blocks, expanded, would push the queries out of the first-level cache (no gain at 128, loss
-/// at 256).
-constexpr size_t kMostExpandedDim = 96;
-constexpr size_t kBlocksPerRange = kRangeKeys / kBlockKeys;
-constexpr size_t kLine = 64;  // bytes of a cache line
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-constexpr size_t align64(size_t n) { return (n + 63) / 64 * 64; }
-
-/// Hands out 64-byte aligned arrays of floats; with a null base it only counts.
-class Carver {
- public:
-  explicit Carver(std::byte* base) : base_(base) {}
-  float* floats(size_t n) {
-    std::byte* at = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += align64(n * sizeof(float));
-    return reinterpret_cast<float*>(at);
-  }
-  size_t used() const { return used_; }
-
- private:
-  std::byte* base_;
-  size_t used_ = 0;
-};
-
-inline const AttentionKernels& kernels_of(const AttentionArgs& args) {
-  return args.kernels != nullptr ? *args.kernels : attention_kernels();
-}
-
-/// What follows from the head counts and sizes alone.
-struct Shape {
-  Shape(const AttentionHeads& heads, const AttentionKernels& kernels)
-      : group(heads.n_heads / heads.n_kv_heads),
-        head_dim(heads.head_dim),
-        dim(padded_dim(heads.head_dim)),
-        pass_tokens(std::max<size_t>(1, kernels.max_rows / group)),
-        tile_tokens(std::max<size_t>(1, kTileRows / (pass_tokens * group)) * pass_tokens),
-        tile_rows(tile_tokens * group),
-        pass_rows(pass_tokens * group) {}
-  explicit Shape(const AttentionArgs& args)
-      : Shape({args.n_heads, args.n_kv_heads, args.head_dim}, kernels_of(args)) {}
-
-  /// Smaller tiles for a batch that would give too few units to `threads`.
-  void shrink_tile(const AttentionArgs& args, size_t threads) {
-    const auto units = [&] {
-      size_t tiles = 0;
-      for (const AttentionSeq& seq : args.seqs) tiles += (seq.tokens + tile_tokens - 1) / tile_tokens;
-      return tiles * args.n_kv_heads;
-    };
-    while (tile_tokens > pass_tokens && units() < kUnitsPerThread * threads) {
-      tile_tokens = std::max<size_t>(1, tile_tokens / pass_tokens / 2) * pass_tokens;
-    }
-  }
-  static constexpr size_t kUnitsPerThread = 8;
-
-  size_t group;
-  size_t head_dim;
-  size_t dim;
-  size_t pass_tokens;
-  size_t tile_tokens;
-  size_t tile_rows;  // at most, also after shrink_tile()
-  size_t pass_rows;
-};
-
-/// A tile of tokens and one KV head.
-struct Unit {
-  const AttentionSeq* seq;
-  const KvStreamRef* stream;
-  size_t kv_head;
-  size_t first;  // token within the sequence
-  size_t tokens;
-  size_t begin_key, end_key;  // union of what the tokens see; empty: begin_key == end_key == 0
-
-  size_t first_range() const { return begin_key / kRangeKeys; }
-  size_t ranges() const { return end_key == 0 ? 0 : (end_key + kRangeKeys - 1) / kRangeKeys - first_range(); }
-};
-
-/// The view in the stream's own numbering of its keys.
-inline QueryView shifted(QueryView view, const KvStreamRef& stream) {
-  const auto less = [&](uint32_t key) {
-    return key > stream.removed ? static_cast<uint32_t>(key - stream.removed) : 0;
-  };
-  view.first_key = less(view.first_key);
-  view.end_key = less(view.end_key);
-  view.tree_begin = less(view.tree_begin);
-  return view;
-}
-
-inline Unit make_unit(const AttentionSeq& seq, const Shape& shape, size_t tile, size_t kv_head) {
-  Unit unit{&seq, &seq.heads[kv_head], kv_head, tile * shape.tile_tokens, 0, 0, 0};
-  unit.tokens = std::min(shape.tile_tokens, seq.tokens - unit.first);
-  size_t begin = std::numeric_limits<size_t>::max();
-  for (const QueryView& seen : seq.views.subspan(unit.first, unit.tokens)) {
-    const QueryView view = shifted(seen, *unit.stream);
-    const size_t end = std::min<size_t>(view.end_key, unit.stream->keys);
-    if (view.first_key >= end) continue;
-    begin = std::min<size_t>(begin, view.first_key);
-    unit.end_key = std::max(unit.end_key, end);
-  }
-  unit.begin_key = unit.end_key == 0 ? 0 : begin;
-  return unit;
-}
-
-inline size_t tiles_of(const AttentionSeq& seq, const Shape& shape) {
-  return (seq.tokens + shape.tile_tokens - 1) / shape.tile_tokens;
-}
-
-/// Calls f(unit, index) for all units in a fixed order: within a sequence and KV head the last tile, which
-/// sees most, comes first.
-template <class F>
-void for_each_unit(const AttentionArgs& args, const Shape& shape, F f) {
-  size_t index = 0;
-  for (const AttentionSeq& seq : args.seqs) {
-    const size_t tiles = tiles_of(seq, shape);
-    for (size_t h = 0; h < args.n_kv_heads; ++h) {
-      for (size_t t = tiles; t-- > 0;) f(make_unit(seq, shape, t, h), index++);
-    }
-  }
-}
-
-inline size_t count_units(const AttentionArgs& args, const Shape& shape) {
-  size_t tiles = 0;
-  for (const AttentionSeq& seq : args.seqs) tiles += tiles_of(seq, shape);
-  return tiles * args.n_kv_heads;
-}
-
-/// Few units for many threads: ranges of one unit go to several threads.
-inline bool splits(size_t units, size_t threads) {
-  return threads > 1 && units < Shape::kUnitsPerThread * threads;
-}
-
-/// (max, sum, acc) of each row of a unit: of one range, or of all ranges so far.
-struct RowState {
-  float* max;  // [rows]
-  float* sum;  // [rows]
-  float* acc;  // [rows][dim]
-};
-inline RowState carve_state(Carver& carver, size_t rows, size_t dim) {
-  RowState state{};
-  state.max = carver.floats(rows);
-  state.sum = carver.floats(rows);
-  state.acc = carver.floats(rows * dim);
-  return state;
-}
-inline size_t state_bytes(size_t rows, size_t dim) {
-  Carver carver(nullptr);
-  carve_state(carver, rows, dim);
-  return carver.used();
-}
-
-/// Working memory of one thread.
-struct Workspace {
-  Workspace(std::byte* base, const Shape& shape) {
-    Carver carver(base);
-    query = carver.floats(shape.tile_rows * shape.head_dim);
-    absolute = carver.floats(shape.tile_rows * shape.head_dim);
-    turned = carver.floats(shape.pass_rows * shape.head_dim);
-    scores = carver.floats(shape.tile_rows * kRangeKeys);
-    range = carve_state(carver, shape.tile_rows, shape.dim);
-    total = carve_state(carver, shape.tile_rows, shape.dim);
-    keys = carver.floats(kRangeKeys * shape.head_dim);
-    path_keys = carver.floats(kRangeKeys * shape.head_dim);
-    path_values = carver.floats(kRangeKeys * shape.dim);
-    rope_row = carver.floats(shape.head_dim);
-    expanded = carver.floats(kBlockKeys * shape.dim);
-    bytes = carver.used();
-  }
-
-  float* query;     // [rows of the unit][head_dim], scaled
-  float* absolute;  // the same, rotated by their positions
-  float* turned;    // [rows of a pass][head_dim]: rotated for the block at hand
-  float* scores;    // [rows of the unit][256]
-  RowState range;
-  RowState total;
-  float* keys;  // [8 blocks][head_dim][32]: K parts that had to be rotated
-  // K and V parts of one range of a path through a token tree, of any codec.
-  float* path_keys;    // [8 blocks] of at most 32 * head_dim floats
-  float* path_values;  // [8 blocks] of at most 32 * dim floats
-  float* rope_row;     // [dims]
-  float* expanded;     // the K or V part at hand
-  size_t bytes;
-};
-
-/// Bits j of the keys 32 * block + j that a token sees.
-inline uint32_t visible_keys(const QueryView& view, size_t keys, size_t block) {
-  const size_t base = block * kBlockKeys;
-  const size_t end = std::min<size_t>(view.end_key, keys);
-  const auto below = [&](size_t limit) {  // bits of the keys under `limit`
-    if (limit <= base) return 0u;
-    return limit - base >= kBlockKeys ? ~0u : (1u << (limit - base)) - 1;
-  };
-  uint32_t bits = below(end) & ~below(view.first_key);
-  if (view.tree_mask == nullptr || bits == 0) return bits;
-  uint32_t tree = bits & ~below(view.tree_begin);
-  for (uint32_t rest = tree; rest != 0; rest &= rest - 1) {
-    const size_t j = static_cast<size_t>(std::countr_zero(rest));
-    const size_t bit = base + j - view.tree_begin;
-    if ((view.tree_mask[bit / 64] >> (bit % 64) & 1) == 0) bits &= ~(1u << j);
-  }
-  return bits;
-}
 
 inline size_t streams_of_plan() {
   const StreamPlan plan = stream_plan();
@@ -244,6 +40,7 @@ class UnitRunner {
   void open(const Unit& unit) {
     unit_ = unit;
     absolute_ready_ = false;
+    codes_ready_ = false;
     const size_t row_floats = shape_.group * shape_.head_dim;
     for (size_t t = 0; t < unit.tokens; ++t) {
       const size_t token = unit.seq->first_token + unit.first + t;
@@ -473,16 +270,16 @@ class UnitRunner {
     }
     const std::span<const Pass> all(passes, count);
     for (size_t b = first_block; b < last_block; ++b) {
-      const void* keys = expanded_keys(b);
+      const Part keys = expanded_keys(b);
       for (const Pass& pass : all) {
-        if (pass.has(b)) score_block(pass, b, keys, KvType::kF32, nullptr);
+        if (pass.has(b)) score_block(pass, b, keys.bytes, keys.type, nullptr);
       }
     }
     for (const Pass& pass : all) weigh(pass, out);
     for (size_t b = first_block; b < last_block; ++b) {
-      const void* values = expanded_values(b);
+      const Part values = expanded_values(b);
       for (const Pass& pass : all) {
-        if (pass.has(b)) add_values(pass, b, values, KvType::kF32, out, nullptr);
+        if (pass.has(b)) add_values(pass, b, values.bytes, values.type, out, nullptr);
       }
     }
   }
@@ -490,18 +287,24 @@ class UnitRunner {
   bool rotated(const KvBlockRef& ref) const {
     return args_.rope != nullptr && ref.encoding == KeyEncoding::kUnrotated;
   }
-  const void* expanded_keys(size_t b) {
+  struct Part {
+    const void* bytes;
+    KvType type;
+  };
+  /// Whether a part of this type is expanded for several passes: codes go to kernels of their own.
+  bool expands(KvType type) const { return type == KvType::kF16 || type == KvType::kBF16; }
+  Part expanded_keys(size_t b) {
     const KvBlockRef& ref = block(b);
-    if (rotated(ref)) return rotated_keys(b);
-    if (ref.k_type == KvType::kF32) return ref.k;
+    if (rotated(ref)) return {rotated_keys(b), KvType::kF32};
+    if (!expands(ref.k_type)) return {ref.k, ref.k_type};
     kernels_.expand_keys[index_of(ref.k_type)](ref.k, shape_.head_dim, work_.expanded);
-    return work_.expanded;
+    return {work_.expanded, KvType::kF32};
   }
-  const void* expanded_values(size_t b) {
+  Part expanded_values(size_t b) {
     const KvBlockRef& ref = block(b);
-    if (ref.v_type == KvType::kF32) return ref.v;
+    if (!expands(ref.v_type)) return {ref.v, ref.v_type};
     kernels_.expand_values[index_of(ref.v_type)](ref.v, shape_.dim, work_.expanded);
-    return work_.expanded;
+    return {work_.expanded, KvType::kF32};
   }
 
   static size_t index_of(KvType type) { return static_cast<size_t>(type); }
@@ -525,14 +328,14 @@ class UnitRunner {
     const size_t slot = (b - run.first) % streams_;
     const size_t group = b - slot + streams_;
     const KvType type = keys ? block(b).k_type : block(b).v_type;
-    const size_t share = kv_part_bytes(type, run.part, shape_.head_dim) / streams_;
+    const size_t first = slot * kv_part_bytes(type, run.part, shape_.head_dim) / kLine;
     for (size_t i = 0; i < 4; ++i) {
-      const size_t at = group + i % streams_;
+      const size_t at = group + (first + i) % streams_;
       const std::byte* part = at >= run.last ? part_after(run, at - run.last)
                               : keys         ? block(at).k
                                              : block(at).v;
       if (part == nullptr) return nullptr;
-      prefetch_.from[i] = reinterpret_cast<const char*>(part) + slot * share + i / streams_ * kLine;
+      prefetch_.from[i] = reinterpret_cast<const char*>(part) + (first + i) / streams_ * kLine;
     }
     prefetch_.step = 4 / streams_ * kLine;
     return &prefetch_;
@@ -542,8 +345,12 @@ class UnitRunner {
   void score_block(const Pass& pass, size_t b, const void* part, KvType type, const Prefetch* next) {
     const float* q = work_.query + pass.first * shape_.group * shape_.head_dim;
     if (args_.rope != nullptr) q = turn_queries(block(b), pass.first, pass.last);
-    kernels_.scores[index_of(type)](part, q, shape_.head_dim, rows_of(pass), shape_.head_dim,
-                                    pass.scores_of(b), next);
+    if (type == KvType::kQ8) {
+      kernels_.scores_q8(part, codes_of(pass, q), rows_of(pass), shape_.head_dim, pass.scores_of(b), next);
+    } else {
+      kernels_.scores[index_of(type)](part, q, shape_.head_dim, rows_of(pass), shape_.head_dim,
+                                      pass.scores_of(b), next);
+    }
     float* row = pass.scores_of(b);
     for (size_t t = pass.first; t < pass.last; ++t) {
       const uint32_t bits = visible_keys(view(t), unit_.stream->keys, b) & block(b).valid;
@@ -553,6 +360,19 @@ class UnitRunner {
         }
       }
     }
+  }
+
+  /// The queries `q` of a pass in 16 bits. Those that serve every block are made once per unit.
+  const int32_t* codes_of(const Pass& pass, const float* q) {
+    const size_t dim = shape_.head_dim;
+    if (q == work_.turned) {
+      kernels_.quantize_queries(q, dim, rows_of(pass), dim, work_.turned_codes);
+      return work_.turned_codes;
+    }
+    const size_t row = pass.first * shape_.group;
+    if (!codes_ready_) kernels_.quantize_queries(q - row * dim, dim, rows(), dim, work_.query_codes);
+    codes_ready_ = true;
+    return work_.query_codes + row * q8_query_words(dim);
   }
 
   /// Copies the rows of tokens [first, last) to `to`, each turned by its position minus `base`.
@@ -584,6 +404,7 @@ class UnitRunner {
   size_t range_end_ = 0;
   size_t first_block_ = 0;  // of the range
   bool absolute_ready_ = false;
+  bool codes_ready_ = false;
   bool path_active_ = false;  // a path of a token tree is at hand: what follows is in use
   size_t path_first_block_ = 0;
   KvBlockRef path_blocks_[kBlocksPerRange] = {};

@@ -50,50 +50,60 @@ void decode(KvType type, const std::byte* in, size_t n, float* out) {
   }
 }
 
-/// Where the codes and scales of one slot of a kQ8 part lie: [i * step] from the first one.
+/// One slot of one cell of a kQ8 part.
 template <class Byte>
 struct Q8Slot {
-  Byte* codes;
-  size_t code_step;
-  Byte* scales;
-  size_t scale_step;  // bytes
+  Byte* codes;  // of the cell's first four dimensions (keys), or of its first (values)
+  Byte* scale;
+  size_t dims;
+  size_t first;  // dimension of the head
 
-  Q8Slot(Byte* block, KvPart part, size_t slot, size_t head_dim) {
-    const size_t groups = q8_groups(head_dim);
-    if (part == KvPart::kKey) {
-      codes = block + slot;
-      code_step = kBlockKeys;
-      scales = block + head_dim * kBlockKeys + slot * sizeof(uint16_t);
-      scale_step = kBlockKeys * sizeof(uint16_t);
-    } else {
-      const size_t dim = padded_dim(head_dim);
-      codes = block + slot * dim;
-      code_step = 1;
-      scales = block + kBlockKeys * dim + slot * groups * sizeof(uint16_t);
-      scale_step = sizeof(uint16_t);
-    }
+  Q8Slot(Byte* block, KvPart part, size_t slot, size_t head_dim, size_t cell)
+      : first(cell * kQ8Dims), part_(part) {
+    Byte* at = block + cell * kQ8CellBytes;
+    dims = std::min(kQ8Dims, (part == KvPart::kKey ? head_dim : padded_dim(head_dim)) - first);
+    codes = part == KvPart::kKey ? at + 4 * slot : at + slot / 4 * 4 * dims + slot % 4;
+    scale = at + kBlockKeys * dims + slot * sizeof(uint16_t);
   }
+  Byte& code(size_t d) const {
+    return part_ == KvPart::kKey ? codes[d / 4 * 4 * kBlockKeys + d % 4] : codes[4 * d];
+  }
+
+ private:
+  KvPart part_;
 };
 
 void write_q8(KvPart part, std::byte* block, size_t slot, const float* row, size_t head_dim) {
   int8_t codes[kMaxHeadDim];
   uint16_t scales[q8_groups(kMaxHeadDim)];
   attention_kernels().quantize_q8(row, head_dim, codes, scales);
-  const Q8Slot<std::byte> to(block, part, slot, head_dim);
-  for (size_t d = 0; d < head_dim; ++d) to.codes[d * to.code_step] = static_cast<std::byte>(codes[d]);
-  for (size_t g = 0; g < q8_groups(head_dim); ++g) {
-    std::memcpy(to.scales + g * to.scale_step, &scales[g], sizeof(uint16_t));
+  std::fill(codes + head_dim, codes + padded_dim(head_dim), int8_t{0});
+  const int zero = part == KvPart::kKey ? kQ8KeyZero : 0;
+  for (size_t cell = 0; cell < q8_groups(head_dim); ++cell) {
+    const Q8Slot<std::byte> to(block, part, slot, head_dim, cell);
+    for (size_t d = 0; d < to.dims; ++d) to.code(d) = static_cast<std::byte>(codes[to.first + d] + zero);
+    std::memcpy(to.scale, &scales[cell], sizeof(uint16_t));
   }
-  if (part == KvPart::kKey) return;
-  for (size_t d = head_dim; d < padded_dim(head_dim); ++d) to.codes[d] = std::byte{0};
 }
 
 void read_q8(KvPart part, const std::byte* block, size_t slot, float* row, size_t head_dim) {
-  const Q8Slot<const std::byte> from(block, part, slot, head_dim);
   for (size_t d = 0; d < head_dim; ++d) {
+    const Q8Slot<const std::byte> from(block, part, slot, head_dim, d / kQ8Dims);
     uint16_t scale;
-    std::memcpy(&scale, from.scales + d / kQ8Dims * from.scale_step, sizeof(scale));
-    row[d] = static_cast<float>(static_cast<int8_t>(from.codes[d * from.code_step])) * f16_to_f32(scale);
+    std::memcpy(&scale, from.scale, sizeof(scale));
+    const int stored = std::to_integer<int>(from.code(d - from.first));
+    const int code = part == KvPart::kKey ? stored - kQ8KeyZero : static_cast<int8_t>(stored);
+    row[d] = static_cast<float>(code) * f16_to_f32(scale);
+  }
+}
+
+void copy_q8(KvPart part, const std::byte* from, size_t from_slot, std::byte* to, size_t to_slot,
+             size_t head_dim) {
+  for (size_t cell = 0; cell < q8_groups(head_dim); ++cell) {
+    const Q8Slot<const std::byte> source(from, part, from_slot, head_dim, cell);
+    const Q8Slot<std::byte> target(to, part, to_slot, head_dim, cell);
+    for (size_t d = 0; d < source.dims; ++d) target.code(d) = source.code(d);
+    std::memcpy(target.scale, source.scale, sizeof(uint16_t));
   }
 }
 
@@ -179,6 +189,7 @@ void kv_write_rows(KvType type, KvPart part, std::byte* block, size_t slot, size
 
 void kv_copy(KvType type, KvPart part, const std::byte* from, size_t from_slot, std::byte* to, size_t to_slot,
              size_t head_dim) {
+  if (type == KvType::kQ8) return copy_q8(part, from, from_slot, to, to_slot, head_dim);
   const size_t value = kv_type_info(type).value_bytes;
   const size_t row = padded_dim(head_dim) * value;
   if (part == KvPart::kValue) {
@@ -188,13 +199,6 @@ void kv_copy(KvType type, KvPart part, const std::byte* from, size_t from_slot, 
       std::memcpy(to + (d * kBlockKeys + to_slot) * value, from + (d * kBlockKeys + from_slot) * value,
                   value);
     }
-  }
-  if (type != KvType::kQ8) return;
-  const Q8Slot<const std::byte> source(from, part, from_slot, head_dim);
-  const Q8Slot<std::byte> target(to, part, to_slot, head_dim);
-  for (size_t g = 0; g < q8_groups(head_dim); ++g) {
-    std::memcpy(target.scales + g * target.scale_step, source.scales + g * source.scale_step,
-                sizeof(uint16_t));
   }
 }
 

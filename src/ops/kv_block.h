@@ -3,7 +3,8 @@
 //
 // A part is plain bytes owned by the caller (the block pool), 64-byte aligned, kv_part_bytes() long. Layouts:
 // K is [head_dim][32 slots], so scores read 32 keys with unit stride; V is [32 slots][padded_dim(head_dim)],
-// the padding zero; kQ8 has its scales behind (kernels/generic/attention_kernels.h). A slot is written once
+// the padding zero; kQ8 is laid out for integer dot
+// products (kernels/generic/attention_kernels.h). A slot is written once
 // in full before attention may read it; other slots may hold any bytes. Writing different slots of one block
 // from several threads is safe for memory but slow (shared cache lines); reading is thread-safe.
 #pragma once

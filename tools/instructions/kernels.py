@@ -14,6 +14,8 @@ ISAS = ("avx512", "avx2")  # in this order: found in the names of object files
 DOT = re.compile(r"\b(dot_units|dot_wide)<\w+, PanelLayout\{([^}]*)\}, \(Compute\)(\d)(?:, (\d+))?>\(")
 PLAIN = re.compile(r"\b(dot_plain)<\w+, \(PackFormat\)(\d+), (\d+)>\(")
 ROWS = re.compile(r"\b(score_rows|sum_rows)<Load(\w+), (\d+)ul>\(")
+Q8_ROWS = re.compile(r"\b(score|sum)_q8_rows<(\d+)ul>\(")
+Q8_ALL_ROWS = re.compile(r"\b(scores|weighted_sum)_q8\(")
 ALL_ROWS = re.compile(r"\b(scores|weighted_sum)<Load(\w+)>\(")
 
 
@@ -67,6 +69,12 @@ def kernel_of(function, formats):
     match = ROWS.search(name)
     if match:
         return match[1], match[2].upper(), "F32", match[3]
+    match = Q8_ROWS.search(name)
+    if match:
+        return f"{match[1]}_rows", "Q8", "Int16", match[2]
+    match = Q8_ALL_ROWS.search(name)
+    if match:
+        return match[1], "Q8", "Int16", "-"
     match = ALL_ROWS.search(name)
     return (match[1], match[2].upper(), "F32", "-") if match else None
 

@@ -1,6 +1,6 @@
-// The attention kernels, written once over Vec16. Include after one vec16_*.h; make_attention_kernels() is
-// the table. Everything is in an unnamed namespace and uses no library function: this is compiled with each
-// set's flags.
+// The attention kernels, written once over Vec16. Include after one vec16_*.h and its quads_*.h;
+// make_attention_kernels() is the table. Everything is in an unnamed namespace and uses no library function:
+// this is compiled with each set's flags.
 //
 // Tiles: `Rows` rows by `Vecs` vectors of accumulators, sized to the register file. The tile never changes a
 // result: each accumulator lane is one fma chain in a fixed order.
@@ -15,40 +15,41 @@ namespace {
 constexpr size_t kVecsPerBlock = kBlockKeys / 16;
 constexpr float kMinusInfinity = -__builtin_inff();
 
-/// How a stored element type is loaded, per KvType. kScaled: values are codes, to be multiplied by a scale.
+/// How a stored element type is loaded, per KvType.
 struct LoadF32 {
   using Value = float;
-  static constexpr bool kScaled = false;
   static ISTHMUS_INLINE Vec16 load(const float* p) { return Vec16::load(p); }
 };
 struct LoadF16 {
   using Value = uint16_t;
-  static constexpr bool kScaled = false;
   static ISTHMUS_INLINE Vec16 load(const uint16_t* p) { return Vec16::load_f16(p); }
 };
 struct LoadBf16 {
   using Value = uint16_t;
-  static constexpr bool kScaled = false;
   static ISTHMUS_INLINE Vec16 load(const uint16_t* p) { return Vec16::load_bf16(p); }
 };
-struct LoadQ8 {
-  using Value = int8_t;
-  static constexpr bool kScaled = true;
-  static ISTHMUS_INLINE Vec16 load(const int8_t* p) { return Vec16::load_i8(p); }
-};
-
-/// The scales [groups][32] that follow the codes of a kQ8 K part.
-ISTHMUS_INLINE const uint16_t* key_scales(const int8_t* k, size_t head_dim) {
-  return reinterpret_cast<const uint16_t*>(k + head_dim * kBlockKeys);
-}
-
 constexpr size_t at_least_one(size_t n) { return n == 0 ? 1 : n; }
 constexpr size_t at_most(size_t n, size_t limit) { return n < limit ? n : limit; }
 
 constexpr size_t kLine = 64;
+/// Dimensions or keys between two bursts of prefetches; head sizes are multiples of it.
+constexpr size_t kStep = 8;
 ISTHMUS_INLINE void prefetch_line(const Prefetch& next, size_t line) {
   prefetch(next.from[line % 4] + line / 4 * next.step);
 }
+/// Prefetches line after line.
+class LinePrefetch {
+ public:
+  ISTHMUS_INLINE explicit LinePrefetch(const Prefetch* next) : next_(next) {}
+  ISTHMUS_INLINE void lines(size_t n) {
+    if (next_ == nullptr) return;
+    for (size_t i = 0; i < n; ++i) prefetch_line(*next_, line_++);
+  }
+
+ private:
+  const Prefetch* next_;
+  size_t line_ = 0;
+};
 
 /// What the tiles of one call share.
 template <class Value>
@@ -69,26 +70,14 @@ ISTHMUS_INLINE void score_tile(const ScoreCall<typename L::Value>& call, size_t 
 #pragma GCC unroll 16
     for (size_t v = 0; v < Vecs; ++v) acc[r][v] = Vec16::zero();
   }
+  LinePrefetch ahead(first_vec == 0 ? call.next : nullptr);
   const auto* k = call.k + first_vec * 16;
-  for (size_t first = 0; first < call.head_dim; first += kQ8Dims) {
-    [[maybe_unused]] Vec16 scale[Vecs];
-    if constexpr (L::kScaled) {
-      const uint16_t* scales = key_scales(call.k, call.head_dim) + first + first_vec * 16;
-#pragma GCC unroll 16
-      for (size_t v = 0; v < Vecs; ++v) scale[v] = Vec16::load_f16(scales + 16 * v);
-    }
-    const size_t end = at_most(call.head_dim, first + kQ8Dims);
-    for (size_t d = first; d < end; ++d, k += kBlockKeys) {
-      if (call.next != nullptr && first_vec == 0) {
-        constexpr size_t kRow = kBlockKeys * sizeof(typename L::Value);
-        for (size_t i = d * kRow / kLine; i < (d + 1) * kRow / kLine; ++i) prefetch_line(*call.next, i);
-      }
+  for (size_t first = 0; first < call.head_dim; first += kStep) {
+    ahead.lines(kStep * kBlockKeys * sizeof(typename L::Value) / kLine);
+    for (size_t d = first; d < first + kStep; ++d, k += kBlockKeys) {
       Vec16 key[Vecs];
 #pragma GCC unroll 16
-      for (size_t v = 0; v < Vecs; ++v) {
-        key[v] = L::load(k + 16 * v);
-        if constexpr (L::kScaled) key[v] = key[v] * scale[v];
-      }
+      for (size_t v = 0; v < Vecs; ++v) key[v] = L::load(k + 16 * v);
 #pragma GCC unroll 16
       for (size_t r = 0; r < Rows; ++r) {
         const Vec16 query = Vec16::set1(call.q[r * call.ldq + d]);
@@ -143,8 +132,6 @@ struct SumCall {
   size_t dim;
   float* acc;
   const Prefetch* next;
-  const float* scales;  // kQ8: [32][groups]
-  size_t groups;
 };
 
 template <class L, size_t Rows, size_t Vecs>
@@ -155,26 +142,21 @@ ISTHMUS_INLINE void sum_tile(const SumCall<typename L::Value>& call, size_t d) {
 #pragma GCC unroll 16
     for (size_t i = 0; i < Vecs; ++i) acc[r][i] = Vec16::load(call.acc + r * call.dim + d + 16 * i);
   }
+  LinePrefetch ahead(d == 0 ? call.next : nullptr);
   const auto* v = call.v + d;
-  for (size_t j = 0; j < call.keys; ++j, v += call.dim) {
-    if (call.next != nullptr && d == 0) {
-      const size_t row_bytes = call.dim * sizeof(typename L::Value);
-      const size_t last_line = (j + 1) * row_bytes / kLine;
-      for (size_t i = j * row_bytes / kLine; i < last_line; ++i) prefetch_line(*call.next, i);
-    }
-    Vec16 value[Vecs];
+  for (size_t first = 0; first < call.keys; first += kStep) {
+    ahead.lines(kStep * call.dim * sizeof(typename L::Value) / kLine);
+    const size_t end = at_most(first + kStep, call.keys);
+    for (size_t j = first; j < end; ++j, v += call.dim) {
+      Vec16 value[Vecs];
 #pragma GCC unroll 16
-    for (size_t i = 0; i < Vecs; ++i) {
-      value[i] = L::load(v + 16 * i);
-      if constexpr (L::kScaled) {
-        value[i] = value[i] * Vec16::set1(call.scales[j * call.groups + (d + 16 * i) / kQ8Dims]);
+      for (size_t i = 0; i < Vecs; ++i) value[i] = L::load(v + 16 * i);
+#pragma GCC unroll 16
+      for (size_t r = 0; r < Rows; ++r) {
+        const Vec16 weight = Vec16::set1(call.p[r * kRangeKeys + j]);
+#pragma GCC unroll 16
+        for (size_t i = 0; i < Vecs; ++i) acc[r][i] = fma(weight, value[i], acc[r][i]);
       }
-    }
-#pragma GCC unroll 16
-    for (size_t r = 0; r < Rows; ++r) {
-      const Vec16 weight = Vec16::set1(call.p[r * kRangeKeys + j]);
-#pragma GCC unroll 16
-      for (size_t i = 0; i < Vecs; ++i) acc[r][i] = fma(weight, value[i], acc[r][i]);
     }
   }
 #pragma GCC unroll 16
@@ -197,15 +179,9 @@ template <class L>
 void weighted_sum(const void* v, const float* p, size_t rows, size_t keys, size_t dim, float* acc,
                   const Prefetch* next) {
   using Value = typename L::Value;
-  alignas(kLine) float scales[L::kScaled ? kBlockKeys * q8_groups(kMaxHeadDim) : 1];
-  const size_t groups = q8_groups(dim);
-  if constexpr (L::kScaled) {
-    const auto* stored = reinterpret_cast<const uint16_t*>(static_cast<const int8_t*>(v) + kBlockKeys * dim);
-    for (size_t i = 0; i < kBlockKeys * groups; i += 16) Vec16::load_f16(stored + i).store(scales + i);
-  }
   for (size_t r = 0; r < rows; r += kVec16Rows) {
     const SumCall<Value> call = {
-        static_cast<const Value*>(v), p + r * kRangeKeys, keys, dim, acc + r * dim, next, scales, groups};
+        static_cast<const Value*>(v), p + r * kRangeKeys, keys, dim, acc + r * dim, next};
     with_rows<kVec16Rows>(rows - r, [&](auto tag) { sum_rows<L, decltype(tag)::kValue>(call); });
     next = nullptr;
   }
@@ -214,64 +190,13 @@ void weighted_sum(const void* v, const float* p, size_t rows, size_t keys, size_
 template <class L>
 void expand_keys(const void* part, size_t head_dim, float* out) {
   const auto* k = static_cast<const typename L::Value*>(part);
-  for (size_t d = 0; d < head_dim; ++d, k += kBlockKeys, out += kBlockKeys) {
-    for (size_t j = 0; j < kBlockKeys; j += 16) {
-      Vec16 key = L::load(k + j);
-      if constexpr (L::kScaled) {
-        const auto* codes = static_cast<const int8_t*>(part);
-        key = key * Vec16::load_f16(key_scales(codes, head_dim) + d / kQ8Dims * kBlockKeys + j);
-      }
-      key.store(out + j);
-    }
-  }
+  for (size_t i = 0; i < head_dim * kBlockKeys; i += 16) L::load(k + i).store(out + i);
 }
 
 template <class L>
 void expand_values(const void* part, size_t dim, float* out) {
   const auto* v = static_cast<const typename L::Value*>(part);
-  [[maybe_unused]] const auto* scales = reinterpret_cast<const uint16_t*>(v + kBlockKeys * dim);
-  for (size_t j = 0; j < kBlockKeys; ++j) {
-    for (size_t d = 0; d < dim; d += 16, v += 16, out += 16) {
-      Vec16 value = L::load(v);
-      if constexpr (L::kScaled) value = value * Vec16::set1_f16(scales + j * q8_groups(dim) + d / kQ8Dims);
-      value.store(out);
-    }
-  }
-}
-
-/// The scale of a group of a kQ8 row, as float16 bits; NaN when a value is not finite.
-ISTHMUS_INLINE uint16_t q8_scale(const float* x, size_t n) {
-  int32_t top = 0;  // magnitudes compared as integers: exact, order-free, and NaN and infinity stand out
-  for (size_t i = 0; i < n; ++i) {
-    const int32_t magnitude = __builtin_bit_cast(int32_t, x[i]) & 0x7fffffff;
-    top = magnitude > top ? magnitude : top;
-  }
-  constexpr float kMost = 127.0f * 65504.0f;
-  const float largest = __builtin_bit_cast(float, top);
-  alignas(kLine) uint16_t bits[16];
-  Vec16::set1(top < 0x7f800000 && largest <= kMost ? largest / 127.0f : __builtin_nanf("")).store_f16(bits);
-  return bits[0];
-}
-
-void quantize_q8(const float* x, size_t n, int8_t* codes, uint16_t* scales) {
-  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds half to even
-  for (size_t first = 0; first < n; first += kQ8Dims, ++scales) {
-    const size_t count = n - first < kQ8Dims ? n - first : kQ8Dims;
-    alignas(kLine) uint16_t bits[16];
-    for (uint16_t& b : bits) b = q8_scale(x + first, count);
-    *scales = bits[0];
-    alignas(kLine) float scale[16];
-    Vec16::load_f16(bits).store(scale);
-    if (!(scale[0] > 0.0f)) {  // zero or NaN
-      for (size_t i = 0; i < count; ++i) codes[first + i] = 0;
-      continue;
-    }
-    for (size_t i = 0; i < count; ++i) {
-      const float shifted = x[first + i] / scale[0] + kRounder;
-      const int32_t q = __builtin_bit_cast(int32_t, shifted) - __builtin_bit_cast(int32_t, kRounder);
-      codes[first + i] = static_cast<int8_t>(q > 127 ? 127 : q < -127 ? -127 : q);
-    }
-  }
+  for (size_t i = 0; i < kBlockKeys * dim; i += 16) L::load(v + i).store(out + i);
 }
 
 void softmax(float* x, size_t n, float softcap, float* max_out, float* sum_out) {
@@ -338,6 +263,14 @@ void rotate_keys(float* k, const float* c, const float* s, size_t dims, bool int
   }
 }
 
+}  // namespace
+}  // namespace isthmus
+
+#include "kernels/generic/attention_q8.h"
+
+namespace isthmus {
+namespace {
+
 constexpr AttentionKernels make_attention_kernels() {
   AttentionKernels k{};
   k.max_rows = kVec16Rows;
@@ -347,16 +280,17 @@ constexpr AttentionKernels make_attention_kernels() {
   k.weighted_sum[0] = weighted_sum<LoadF32>;
   k.weighted_sum[1] = weighted_sum<LoadF16>;
   k.weighted_sum[2] = weighted_sum<LoadBf16>;
-  k.scores[3] = scores<LoadQ8>;
-  k.weighted_sum[3] = weighted_sum<LoadQ8>;
+  k.quantize_queries = quantize_queries;
+  k.scores_q8 = scores_q8;
+  k.weighted_sum[3] = weighted_sum_q8;
   k.expand_keys[0] = expand_keys<LoadF32>;
   k.expand_keys[1] = expand_keys<LoadF16>;
   k.expand_keys[2] = expand_keys<LoadBf16>;
-  k.expand_keys[3] = expand_keys<LoadQ8>;
+  k.expand_keys[3] = expand_keys_q8;
   k.expand_values[0] = expand_values<LoadF32>;
   k.expand_values[1] = expand_values<LoadF16>;
   k.expand_values[2] = expand_values<LoadBf16>;
-  k.expand_values[3] = expand_values<LoadQ8>;
+  k.expand_values[3] = expand_values_q8;
   k.quantize_q8 = quantize_q8;
   k.softmax = softmax;
   k.combine = combine;

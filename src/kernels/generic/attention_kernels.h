@@ -15,9 +15,11 @@ namespace isthmus {
 enum class Isa;  // kernels/isa.h
 
 /// How the K or V part of a block is stored. Values are stable: they are written in KV files.
-///   kQ8: signed bytes times a float16 scale per key and kQ8Dims neighbouring dimensions. A K part is
-///   code[head_dim][32] then scale[groups][32], a V part code[32][padded_dim] then scale[32][groups], where
-///   groups = q8_groups(head_dim). A value is code * scale, which float32 holds exactly.
+///   kQ8: signed bytes times a float16 scale per key and kQ8Dims neighbouring dimensions. A part is one cell
+///   per kQ8Dims dimensions, the last of `dims` dimensions <= kQ8Dims: code[32 * dims] then scale[32 slots].
+///   The codes are in the order of integer dot products of four: in a K part [dims / 4][32 slots][4], plus
+///   128; in a V part (of padded_dim dimensions) [32 slots / 4][dims][4]. A value is code * scale, which
+///   float32 holds exactly.
 enum class KvType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3 };
 inline constexpr size_t kKvTypes = 4;
 
@@ -31,6 +33,14 @@ constexpr size_t padded_dim(size_t head_dim) { return (head_dim + 15) / 16 * 16;
 inline constexpr size_t kQ8Dims = 32;
 constexpr size_t q8_groups(size_t head_dim) { return (head_dim + kQ8Dims - 1) / kQ8Dims; }
 inline constexpr size_t kMaxHeadDim = 1024;
+/// From one cell of a kQ8 part to the next.
+inline constexpr size_t kQ8CellBytes = kQ8Dims * kBlockKeys + kBlockKeys * sizeof(uint16_t);
+inline constexpr int kQ8KeyZero = 128;  // the code 0 in a K part
+
+/// A row of queries in 16 bits for scores_q8: int32 words [groups][16] (32 values, in the instruction set's
+/// own order), start[groups], and the bits of the float32 scale.
+inline constexpr size_t kQ8Words = 16;
+constexpr size_t q8_query_words(size_t head_dim) { return q8_groups(head_dim) * (kQ8Words + 1) + 1; }
 
 /// What to bring into the caches while a part is read, line for line: line l of the part at hand prefetches
 /// from[l % 4] + l / 4 * step. Several places far apart keep more of the memory system busy than one
@@ -46,12 +56,23 @@ struct AttentionKernels {
   /// scores[r][j] = sum over d of q[r * ldq + d] * k[d][j], j in [0, 32); rows of scores are kRangeKeys
   /// apart. `k` is a stored K part [head_dim][32], 64-byte aligned. `next` may be
   /// null.
+  /// kQ8 has scores_q8 instead (null here).
   void (*scores[kKvTypes])(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim,
                            float* out, const Prefetch* next);
   /// acc[r][d] = fma over j in [0, keys) of p[r][j] * v[j][d], d in [0, dim); dim is a multiple of 16; rows
   /// of p are kRangeKeys apart, rows of acc dim. `v` is a stored V part [32][dim].
+  /// kQ8: per row and cell, w[j] = p[j] * scale[j] as 15-bit whole numbers of most / 32512, most = the
+  /// largest w[j]; the exact integer sum over j of w[j] * code[j][d] is added to acc by one fma. p is not
+  /// negative.
   void (*weighted_sum[kKvTypes])(const void* v, const float* p, size_t rows, size_t keys, size_t dim,
                                  float* acc, const Prefetch* next);
+  /// Rows q[r * ldq + d] to 16 bits: scale = max|q| / 32512, whole numbers rounded to nearest even;
+  /// out[rows][q8_query_words(head_dim)]. A row that is not finite gives a scale of NaN.
+  void (*quantize_queries)(const float* q, size_t ldq, size_t rows, size_t head_dim, int32_t* out);
+  /// scores() of a stored kQ8 K part: per cell the exact integer dot product, then one float32 fma chain over
+  /// the cells in ascending order (sum * key's scale), times the query's scale.
+  void (*scores_q8)(const void* k, const int32_t* queries, size_t rows, size_t head_dim, float* out,
+                    const Prefetch* next);
   /// A stored K part to float32 [head_dim][32], exact.
   void (*expand_keys[kKvTypes])(const void* part, size_t head_dim, float* out);
   /// A stored V part [32][dim], dim a multiple of 16, to float32, exact. Slots that were never written may

@@ -14,5 +14,6 @@ extern const AttentionKernels kAttentionKernelsScalar;
 extern const AttentionKernels kAttentionKernelsAvx2;
 extern const AttentionKernels kAttentionKernelsAvx512;
 extern const AttentionKernels kAttentionKernelsNeon;
+extern const AttentionKernels kAttentionKernelsNeonDot;
 
 }  // namespace isthmus
