@@ -63,6 +63,11 @@ using UnpackKernel = void (*)(const std::byte* w, size_t units, std::byte* out);
 /// One row of `cols` floats to ceil(cols / 32) records, `stride` bytes apart, columns past the end zero.
 using QuantizeKernel = void (*)(const float* x, size_t cols, std::byte* out, size_t stride);
 
+/// y[token][16] (row stride ldy) = acc[token][16] + bias[16], or += with `accumulate`; bias may be null. acc
+/// is 64-byte aligned.
+using StoreKernel = void (*)(const float* acc, size_t tokens, float* y, size_t ldy, const float* bias,
+                             bool accumulate);
+
 struct LinearKernels {
   Isa isa;
   size_t record_bytes[2];                                  // [Compute]
@@ -75,6 +80,7 @@ struct LinearKernels {
   TileKernel dot_tiles[kQuantFormats][2];                  // on unpacked blocks; null where no tiles are
   UnpackKernel unpack[kQuantFormats];                      // [PackFormat]
   FloatDotKernel dot_float[3][kTokenCounts];               // [PackFormat - kF32][token_index]
+  StoreKernel store;
 };
 
 /// The table of the active instruction set (scalar when active_isa() reports an error: ask it at start-up).

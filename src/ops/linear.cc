@@ -103,23 +103,9 @@ void dot_chunk(const Lane& lane, const std::byte* panel, size_t chunk, const Act
   }
 }
 
-/// A whole panel's results for one token. Loops of fixed length, each with one job, become vector
-/// instructions.
-void store_panel(const Job& job, float* y, size_t first_row, const float* values) {
-  float sum[kPanelRows];
-  std::memcpy(sum, values, sizeof(sum));
-  if (job.bias != nullptr) {
-    for (size_t r = 0; r < kPanelRows; ++r) sum[r] += job.bias[first_row + r];
-  }
-  if (job.accumulate) {
-    for (size_t r = 0; r < kPanelRows; ++r) sum[r] = y[r] + sum[r];
-  }
-  std::memcpy(y, sum, sizeof(sum));
-}
-
-void store_row(const Job& job, size_t token, size_t first_row, size_t rows, const float* values) {
+/// The rows of a last panel that is not whole.
+void store_rows(const Job& job, size_t token, size_t first_row, size_t rows, const float* values) {
   float* y = job.y + token * job.ldy + first_row;
-  if (rows == kPanelRows) return store_panel(job, y, first_row, values);
   for (size_t r = 0; r < rows; ++r) {
     const float value = job.bias == nullptr ? values[r] : values[r] + job.bias[first_row + r];
     y[r] = job.accumulate ? y[r] + value : value;
@@ -134,8 +120,14 @@ void finish(const Job& job, const Activations& x, size_t panel, size_t tile, flo
     float_kernels_for(x.kernels().isa).gate_mul(job.gate, acc, second, acc, tokens * kPanelRows);
   const size_t first_row = panel * kPanelRows;
   const size_t rows = std::min(kPanelRows, job.w[0]->rows - first_row);
+  const size_t first_token = tile * kMaxTokens;
+  if (rows == kPanelRows) {
+    const float* bias = job.bias == nullptr ? nullptr : job.bias + first_row;
+    float* y = job.y + first_token * job.ldy + first_row;
+    return x.kernels().store(acc, tokens, y, job.ldy, bias, job.accumulate);
+  }
   for (size_t t = 0; t < tokens; ++t) {
-    store_row(job, tile * kMaxTokens + t, first_row, rows, acc + t * kPanelRows);
+    store_rows(job, first_token + t, first_row, rows, acc + t * kPanelRows);
   }
 }
 

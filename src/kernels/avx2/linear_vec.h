@@ -33,6 +33,9 @@ struct Avx2Vec {
   static ISTHMUS_INLINE void store(void* at, Floats value) {
     _mm256_store_ps(static_cast<float*>(at), value);
   }
+  static ISTHMUS_INLINE Floats load_unaligned(const float* at) { return _mm256_loadu_ps(at); }
+  static ISTHMUS_INLINE void store_unaligned(float* at, Floats value) { _mm256_storeu_ps(at, value); }
+  static ISTHMUS_INLINE Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
   static ISTHMUS_INLINE Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
   static ISTHMUS_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
   static ISTHMUS_INLINE Floats negate(Floats a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f)); }
@@ -115,6 +118,11 @@ struct Avx2Vec {
 
   static ISTHMUS_INLINE __m256i broadcast_int(const void* at) {
     return _mm256_castps_si256(_mm256_broadcast_ss(static_cast<const float*>(at)));
+  }
+
+  template <class R>
+  static ISTHMUS_INLINE void write_record(const float* x, std::byte* out) {
+    isthmus::write_record<R>(x, out);
   }
 
   template <PanelLayout L, Compute C>

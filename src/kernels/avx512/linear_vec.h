@@ -31,6 +31,9 @@ struct Avx512Vec {
     return _mm512_set1_ps(*static_cast<const float*>(at));
   }
   static ISTHMUS_INLINE void store(void* at, Floats value) { _mm512_store_ps(at, value); }
+  static ISTHMUS_INLINE Floats load_unaligned(const float* at) { return _mm512_loadu_ps(at); }
+  static ISTHMUS_INLINE void store_unaligned(float* at, Floats value) { _mm512_storeu_ps(at, value); }
+  static ISTHMUS_INLINE Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
   static ISTHMUS_INLINE Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
   static ISTHMUS_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
   static ISTHMUS_INLINE Floats negate(Floats a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
@@ -142,6 +145,39 @@ struct Avx512Vec {
       return _mm512_cvtepi32_ps(_mm512_add_epi32(low, _mm512_slli_epi32(high, 8)));
     }
   };
+
+  /// write_record() of linear_record.h, by 16 values.
+  template <class R>
+  static ISTHMUS_INLINE void write_record(const float* x, std::byte* out) {
+    static_assert(R::kBytes && !R::kWords);
+    const __m512 x0 = _mm512_loadu_ps(x);
+    const __m512 x1 = _mm512_loadu_ps(x + 16);
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    const __m512i top = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(x0), magnitude),
+                                         _mm512_and_si512(_mm512_castps_si512(x1), magnitude));
+    float inverse;
+    const float scale = scale_of<R::kCompute>(_mm512_reduce_max_epi32(top), &inverse);
+    __m512i q0 = _mm512_setzero_si512();
+    __m512i q1 = _mm512_setzero_si512();
+    if (inverse != 0.0f) {  // else there may be NaN
+      q0 = _mm512_cvtps_epi32(_mm512_mul_ps(x0, _mm512_set1_ps(inverse)));
+      q1 = _mm512_cvtps_epi32(_mm512_mul_ps(x1, _mm512_set1_ps(inverse)));
+    }
+    store_low_bytes(out + R::kLow, q0, q1);
+    if constexpr (R::kCompute == Compute::kInt16) {
+      const __m512i half = _mm512_set1_epi32(128);
+      store_low_bytes(out + R::kHigh, _mm512_srai_epi32(_mm512_add_epi32(q0, half), 8),
+                      _mm512_srai_epi32(_mm512_add_epi32(q1, half), 8));
+    }
+    write_side(_mm512_reduce_add_epi32(q0), _mm512_reduce_add_epi32(q1), scale, out + R::kSide);
+  }
+
+ private:
+  /// The low bytes of 32 values.
+  static ISTHMUS_INLINE void store_low_bytes(std::byte* at, __m512i q0, __m512i q1) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm512_cvtepi32_epi8(q0));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at + 16), _mm512_cvtepi32_epi8(q1));
+  }
 };
 
 }  // namespace

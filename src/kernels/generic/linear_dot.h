@@ -267,6 +267,21 @@ void unpack_units(const std::byte* w, size_t units, std::byte* out) {
   }
 }
 
+/// StoreKernel of linear_kernels.h.
+template <class V>
+void store_tile(const float* acc, size_t tokens, float* y, size_t ldy, const float* bias, bool accumulate) {
+  for (int part = 0; part < V::kParts; ++part) {
+    const size_t lane = static_cast<size_t>(part) * static_cast<size_t>(V::kLanes);
+    for (size_t t = 0; t < tokens; ++t) {
+      float* to = y + t * ldy + lane;
+      auto value = V::load(acc + t * kPanelRows + lane);
+      if (bias != nullptr) value = V::add(value, V::load_unaligned(bias + lane));
+      if (accumulate) value = V::add(V::load_unaligned(to), value);
+      V::store_unaligned(to, value);
+    }
+  }
+}
+
 template <class V, PackFormat F>
 ISTHMUS_INLINE typename V::Floats load_plain(const std::byte* w, size_t col, int part) {
   const size_t index = col * kPanelRows + static_cast<size_t>(part) * static_cast<size_t>(V::kLanes);

@@ -27,8 +27,11 @@ struct RecordSide {
 static_assert(sizeof(RecordSide) == 32);
 
 /// Offsets of a record's parts. `bytes`: it has byte planes; `words`: it has 16-bit values.
-template <Compute C, bool kBytes, bool kWords>
+template <Compute C, bool kByteParts, bool kWordParts>
 struct Record {
+  static constexpr Compute kCompute = C;
+  static constexpr bool kBytes = kByteParts;
+  static constexpr bool kWords = kWordParts;
   static constexpr size_t kPlanes = !kBytes ? 0 : C == Compute::kInt16 ? 2 : 1;
   static constexpr size_t kHigh = 0;                             // kInt16
   static constexpr size_t kLow = kPlanes == 2 ? kBlockCols : 0;  // kInt8: the only plane
@@ -40,14 +43,10 @@ struct Record {
 /// Blocks whose largest magnitude is below this count as zero, so that the reciprocal of a scale is finite.
 constexpr float kLeastMagnitude = 0x1p-100f;
 
-/// The scale of a block of 32 values, NaN when one of them is not finite; `inverse` turns a value into codes.
+/// The scale of a block from the bits of its largest magnitude, NaN when that is not finite; `inverse` turns
+/// a value into codes.
 template <Compute C>
-ISTHMUS_INLINE float block_scale(const float* x, float* inverse) {
-  int32_t top = 0;  // magnitudes compared as integers: exact, order-free, and NaN and infinity stand out
-  for (size_t i = 0; i < kBlockCols; ++i) {
-    const int32_t magnitude = __builtin_bit_cast(int32_t, x[i]) & 0x7fffffff;
-    top = magnitude > top ? magnitude : top;
-  }
+ISTHMUS_INLINE float scale_of(int32_t top, float* inverse) {
   *inverse = 0.0f;
   if (top >= 0x7f800000) return __builtin_nanf("");
   const float largest = __builtin_bit_cast(float, top);
@@ -55,6 +54,17 @@ ISTHMUS_INLINE float block_scale(const float* x, float* inverse) {
   const float scale = largest / (C == Compute::kInt16 ? 32512.0f : 127.0f);
   *inverse = 1.0f / scale;
   return scale;
+}
+
+/// scale_of() a block of 32 values.
+template <Compute C>
+ISTHMUS_INLINE float block_scale(const float* x, float* inverse) {
+  int32_t top = 0;  // magnitudes compared as integers: exact, order-free, and NaN and infinity stand out
+  for (size_t i = 0; i < kBlockCols; ++i) {
+    const int32_t magnitude = __builtin_bit_cast(int32_t, x[i]) & 0x7fffffff;
+    top = magnitude > top ? magnitude : top;
+  }
+  return scale_of<C>(top, inverse);
 }
 
 /// Codes of a block: x * inverse, rounded half to even by adding 1.5 * 2^23.
@@ -70,11 +80,8 @@ ISTHMUS_INLINE void round_block(const float* x, float inverse, int32_t* q) {
   }
 }
 
-ISTHMUS_INLINE void write_side(const int32_t* q, float scale, std::byte* out) {
-  int32_t first = 0;
-  int32_t second = 0;
-  for (size_t i = 0; i < kBlockCols / 2; ++i) first += q[i];
-  for (size_t i = kBlockCols / 2; i < kBlockCols; ++i) second += q[i];
+/// `first`, `second`: the sums of columns 0-15 and 16-31.
+ISTHMUS_INLINE void write_side(int32_t first, int32_t second, float scale, std::byte* out) {
   const int32_t sum = first + second;
   const RecordSide side = {scale,
                            {-sum, -first, -second},
@@ -84,22 +91,22 @@ ISTHMUS_INLINE void write_side(const int32_t* q, float scale, std::byte* out) {
   __builtin_memcpy(out, &side, sizeof(side));
 }
 
-template <Compute C, bool kBytes, bool kWords>
+/// A record from 32 values, in plain C++.
+template <class R>
 ISTHMUS_INLINE void write_record(const float* x, std::byte* out) {
-  using R = Record<C, kBytes, kWords>;
   alignas(64) int32_t q[kBlockCols];
   float inverse;
-  const float scale = block_scale<C>(x, &inverse);
+  const float scale = block_scale<R::kCompute>(x, &inverse);
   round_block(x, inverse, q);
-  if constexpr (kBytes) {
+  if constexpr (R::kBytes) {
     auto* low = reinterpret_cast<int8_t*>(out + R::kLow);
     for (size_t i = 0; i < kBlockCols; ++i) low[i] = static_cast<int8_t>(q[i]);
-    if constexpr (C == Compute::kInt16) {  // q = 256 * high + low with both signed
+    if constexpr (R::kCompute == Compute::kInt16) {  // q = 256 * high + low with both signed
       auto* high = reinterpret_cast<int8_t*>(out + R::kHigh);
       for (size_t i = 0; i < kBlockCols; ++i) high[i] = static_cast<int8_t>((q[i] + 128) >> 8);
     }
   }
-  if constexpr (kWords) {
+  if constexpr (R::kWords) {
     auto* words = reinterpret_cast<int16_t*>(out + R::kWordsAt);
     for (size_t i = 0; i < kBlockCols; i += 4) {
       words[i] = static_cast<int16_t>(q[i]);
@@ -108,18 +115,22 @@ ISTHMUS_INLINE void write_record(const float* x, std::byte* out) {
       words[i + 3] = static_cast<int16_t>(q[i + 3]);
     }
   }
-  write_side(q, scale, out + R::kSide);
+  int32_t first = 0;
+  int32_t second = 0;
+  for (size_t i = 0; i < kBlockCols / 2; ++i) first += q[i];
+  for (size_t i = kBlockCols / 2; i < kBlockCols; ++i) second += q[i];
+  write_side(first, second, scale, out + R::kSide);
 }
 
-/// QuantizeKernel of linear_kernels.h.
-template <Compute C, bool kBytes, bool kWords>
+/// QuantizeKernel of linear_kernels.h; V::write_record() is write_record() by the set's own means.
+template <class V, class R>
 void quantize_row(const float* x, size_t cols, std::byte* out, size_t stride) {
   size_t k = 0;
-  for (; k + kBlockCols <= cols; k += kBlockCols, out += stride) write_record<C, kBytes, kWords>(x + k, out);
+  for (; k + kBlockCols <= cols; k += kBlockCols, out += stride) V::template write_record<R>(x + k, out);
   if (k < cols) {
     float last[kBlockCols] = {};
     for (size_t i = 0; k + i < cols; ++i) last[i] = x[k + i];
-    write_record<C, kBytes, kWords>(last, out);
+    V::template write_record<R>(last, out);
   }
 }
 

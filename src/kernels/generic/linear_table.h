@@ -56,7 +56,7 @@ constexpr void fill_plain(LinearKernels& table) {
 template <class V, Compute C>
 constexpr void fill_quantize(LinearKernels& table) {
   table.record_bytes[static_cast<size_t>(C)] = RecordOf<V, C>::kSize;
-  table.quantize[static_cast<size_t>(C)] = quantize_row<C, V::byte_records(C), V::word_records(C)>;
+  table.quantize[static_cast<size_t>(C)] = quantize_row<V, RecordOf<V, C>>;
 }
 
 /// Formats without a scale hierarchy.
@@ -86,6 +86,7 @@ template <class V>
 constexpr void fill_rest(LinearKernels& table) {
   table.wide_panels = static_cast<size_t>(V::kWidePanels);
   table.strip_tokens = kMaxTokens;
+  table.store = store_tile<V>;
   fill_plain<V, PackFormat::kF32>(table);
   fill_plain<V, PackFormat::kF16>(table);
   fill_plain<V, PackFormat::kBF16>(table);

@@ -30,6 +30,9 @@ struct NeonVec {
     return vld1q_dup_f32(static_cast<const float*>(at));
   }
   static ISTHMUS_INLINE void store(void* at, Floats value) { vst1q_f32(static_cast<float*>(at), value); }
+  static ISTHMUS_INLINE Floats load_unaligned(const float* at) { return vld1q_f32(at); }
+  static ISTHMUS_INLINE void store_unaligned(float* at, Floats value) { vst1q_f32(at, value); }
+  static ISTHMUS_INLINE Floats add(Floats a, Floats b) { return vaddq_f32(a, b); }
   static ISTHMUS_INLINE Floats mul(Floats a, Floats b) { return vmulq_f32(a, b); }
   static ISTHMUS_INLINE Floats fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
   static ISTHMUS_INLINE Floats negate(Floats a) { return vnegq_f32(a); }
@@ -127,6 +130,11 @@ struct NeonVec {
     ISTHMUS_INLINE int32x4_t total() const { return vpaddq_s32(first, second); }
   };
 #endif
+
+  template <class R>
+  static ISTHMUS_INLINE void write_record(const float* x, std::byte* out) {
+    isthmus::write_record<R>(x, out);
+  }
 
   template <PanelLayout L, Compute C>
   struct Accumulator {

@@ -35,6 +35,9 @@ struct ScalarVec {
   static Floats load(const void* at) { return read<float>(at); }
   static Floats broadcast(const void* at) { return read<float>(at); }
   static void store(void* at, Floats value) { std::memcpy(at, &value, sizeof(value)); }
+  static Floats load_unaligned(const float* at) { return *at; }
+  static void store_unaligned(float* at, Floats value) { *at = value; }
+  static Floats add(Floats a, Floats b) { return a + b; }
   static Floats mul(Floats a, Floats b) { return a * b; }
   static Floats fma(Floats a, Floats b, Floats c) { return std::fma(a, b, c); }
   static Floats negate(Floats a) { return -a; }
@@ -74,6 +77,11 @@ struct ScalarVec {
   template <PanelLayout L, Compute C>
   static Codes prepare(Codes codes) {
     return codes;
+  }
+
+  template <class R>
+  static void write_record(const float* x, std::byte* out) {
+    isthmus::write_record<R>(x, out);
   }
 
   template <PanelLayout L, Compute C>
