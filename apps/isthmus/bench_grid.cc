@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "apps/isthmus/bandwidth.h"
 #include "apps/isthmus/figures.h"
 #include "base/rng.h"
 #include "kernels/isa.h"
@@ -61,6 +62,7 @@ class Bench {
   /// Generates `n` tokens for each of `batch` sequences behind `depth` tokens.
   Result<BenchRow> decode(size_t n, size_t depth, size_t batch) {
     BenchRow row = new_row("decode", n, depth, batch);
+    ISTHMUS_RETURN_IF_ERROR(measure_limit(row));
     std::vector<KvSequence> sequences;
     ISTHMUS_RETURN_IF_ERROR(fill(batch, depth, sequences));
     ISTHMUS_RETURN_IF_ERROR(generate(sequences, std::min<size_t>(n, 4), nullptr));
@@ -74,6 +76,10 @@ class Bench {
     }
     row.gap_p50 = quantile(gaps, 0.5);
     row.gap_p99 = quantile(gaps, 0.99);
+    if (row.limit_gb_per_second > 0) {
+      const double read = static_cast<double>(model_.transformer().weight_bytes()) * row.rate_each() / 1e9;
+      row.share_of_limit = read / row.limit_gb_per_second;
+    }
     return finish(row, span, n * batch);
   }
 
@@ -108,6 +114,13 @@ class Bench {
     row.batch = batch;
     row.threads = pool_.size();
     return row;
+  }
+
+  Status measure_limit(BenchRow& row) const {
+    if (!grid_.limit) return ok_status();
+    ISTHMUS_ASSIGN_OR_RETURN(const BandwidthProbe probe, BandwidthProbe::create());
+    ISTHMUS_ASSIGN_OR_RETURN(row.limit_gb_per_second, probe.limit(pool_.size()));
+    return ok_status();
   }
 
   std::vector<TokenId> random_tokens(size_t n) {

@@ -16,6 +16,7 @@ struct BenchGrid {
   std::vector<size_t> threads;  // empty: as many as can run at once
   std::vector<size_t> batches = {1};
   int repeats = 5;
+  bool limit = false;  // measure the memory's bandwidth before each line of generation
 };
 
 struct BenchRow {
@@ -32,6 +33,8 @@ struct BenchRow {
   double joules_net = 0;
   bool energy_long_enough = false;  // the line took as long as the energy source needs to say something
   uint64_t peak_bytes = 0;          // of the process so far
+  double limit_gb_per_second = 0;   // BandwidthProbe::limit() just before; 0: not asked for
+  double share_of_limit = 0;        // bytes of the weights times steps per second, over that
 
   double rate() const;  // median, of all sequences together
   double rate_each() const { return rate() / static_cast<double>(batch); }

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <memory>
+#include <numeric>
 
 #include "apps/isthmus/bench_grid.h"
 #include "apps/isthmus/output.h"
@@ -27,15 +28,35 @@ std::string energy(double joules, const BenchRow& row) {
 
 std::string spread(const BenchRow& row) { return fmt::format("±{:.0f} %", row.spread() * 100); }
 
-void print_table(const std::vector<BenchRow>& rows) {
-  Table table({"kind", "tokens", "depth", "batch", "threads", "tokens/s", "each", "spread", "TTFT ms",
-               "TBT p50", "TBT p99", "J/token", "net", "peak"});
-  table.align_right({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13});
+void print_table(const std::vector<BenchRow>& rows, bool limit) {
+  std::vector<std::string> heads = {"kind",   "tokens",  "depth",   "batch",   "threads", "tokens/s", "each",
+                                    "spread", "TTFT ms", "TBT p50", "TBT p99", "J/token", "net",      "peak"};
+  if (limit) heads.insert(heads.end(), {"limit GB/s", "of limit"});
+  std::vector<size_t> numbers(heads.size() - 1);
+  std::iota(numbers.begin(), numbers.end(), 1);
+  Table table(heads);
+  table.align_right(numbers);
   for (const auto& r : rows) {
-    table.add({r.kind, std::to_string(r.tokens), std::to_string(r.depth), std::to_string(r.batch),
-               std::to_string(r.threads), number(r.rate(), 1), number(r.rate_each(), 1), spread(r),
-               number(r.ttft_seconds * 1e3, 1), number(r.gap_p50 * 1e3, 2), number(r.gap_p99 * 1e3, 2),
-               energy(r.joules_gross, r), energy(r.joules_net, r), human_bytes(r.peak_bytes)});
+    std::vector<std::string> cells = {r.kind,
+                                      std::to_string(r.tokens),
+                                      std::to_string(r.depth),
+                                      std::to_string(r.batch),
+                                      std::to_string(r.threads),
+                                      number(r.rate(), 1),
+                                      number(r.rate_each(), 1),
+                                      spread(r),
+                                      number(r.ttft_seconds * 1e3, 1),
+                                      number(r.gap_p50 * 1e3, 2),
+                                      number(r.gap_p99 * 1e3, 2),
+                                      energy(r.joules_gross, r),
+                                      energy(r.joules_net, r),
+                                      human_bytes(r.peak_bytes)};
+    if (limit) {
+      const bool measured = r.limit_gb_per_second > 0;
+      cells.push_back(number(r.limit_gb_per_second, 1));
+      cells.push_back(measured ? fmt::format("{:.0f} %", r.share_of_limit * 100) : "-");
+    }
+    table.add(cells);
   }
   table.print();
 }
@@ -43,12 +64,14 @@ void print_table(const std::vector<BenchRow>& rows) {
 void print_csv(const BenchReport& report) {
   fmt::print(
       "kind,tokens,depth,batch,threads,tokens_per_second,tokens_per_second_each,spread,repeats,ttft_ms,"
-      "tbt_p50_ms,tbt_p99_ms,joules_per_token_gross,joules_per_token_net,energy_source,peak_memory_bytes\n");
+      "tbt_p50_ms,tbt_p99_ms,joules_per_token_gross,joules_per_token_net,energy_source,peak_memory_bytes,"
+      "limit_gb_per_second,share_of_limit\n");
   for (const auto& r : report.rows) {
-    fmt::print("{},{},{},{},{},{:.3f},{:.3f},{:.4f},{:.3f},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{}\n",
-               r.kind, r.tokens, r.depth, r.batch, r.threads, r.rate(), r.rate_each(), r.spread(),
-               fmt::join(r.rates, ";"), r.ttft_seconds * 1e3, r.gap_p50 * 1e3, r.gap_p99 * 1e3,
-               r.joules_gross, r.joules_net, report.energy_source, r.peak_bytes);
+    fmt::print(
+        "{},{},{},{},{},{:.3f},{:.3f},{:.4f},{:.3f},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{},{:.2f},{:.3f}\n",
+        r.kind, r.tokens, r.depth, r.batch, r.threads, r.rate(), r.rate_each(), r.spread(),
+        fmt::join(r.rates, ";"), r.ttft_seconds * 1e3, r.gap_p50 * 1e3, r.gap_p99 * 1e3, r.joules_gross,
+        r.joules_net, report.energy_source, r.peak_bytes, r.limit_gb_per_second, r.share_of_limit);
   }
 }
 
@@ -69,7 +92,9 @@ nlohmann::ordered_json row_json(const std::string& model, const BenchRow& r) {
           {"joules_per_token_gross", r.joules_gross},
           {"joules_per_token_net", r.joules_net},
           {"energy_long_enough", r.energy_long_enough},
-          {"peak_memory_bytes", r.peak_bytes}};
+          {"peak_memory_bytes", r.peak_bytes},
+          {"limit_gb_per_second", r.limit_gb_per_second},
+          {"share_of_limit", r.share_of_limit}};
 }
 
 Status bench(const BenchArgs& args, const Context& context) {
@@ -99,57 +124,61 @@ Status bench(const BenchArgs& args, const Context& context) {
       "s\n",
       args.model.model, report.cpu, report.isa, report.energy_source, report.idle_watts,
       human_bytes(report.planned_bytes), report.load_seconds);
-  print_table(report.rows);
+  print_table(report.rows, args.grid.limit);
   return ok_status();
 }
 
 }  // namespace
 
 Command bench_command() {
-  return {.name = "bench",
-          .group = Group::kMeasure,
-          .summary = "Measure speed, energy and memory",
-          .json = true,
-          .aliases = {},
-          .description =
-              "For each combination of the lists: how fast -p prompt tokens are read and -n tokens are "
-              "generated behind -d tokens of "
-              "context. Medians over --repeat runs of random tokens; the spread is half the range over the "
-              "median. Sampling and "
-              "tokenisation are not part of the times. Energy says where it comes from: rapl, battery, or a "
-              "documented model.",
-          .setup = [](CLI::App& app) {
-            auto args = std::make_shared<BenchArgs>();
-            add_model_args(app, args->model, false);
-            app.remove_option(app.get_option("--threads"));
-            app.remove_option(app.get_option("--ctx"));
-            BenchGrid& g = args->grid;
-            app.add_option("-p,--prompt", g.prompts, "prompt lengths, as 128,512; 0 = none")
-                ->delimiter(',')
-                ->capture_default_str();
-            app.add_option("-n,--generate", g.generate, "tokens to generate; 0 = none")
-                ->delimiter(',')
-                ->capture_default_str();
-            app.add_option(
-                   "--verify", g.verify,
-                   "tokens of steps that verify a draft, as 2,4,8,16; each gives a line (default: none)")
-                ->delimiter(',')
-                ->check(CLI::Range(1, 512));
-            app.add_option("-d,--depth", g.depths, "tokens of context before")
-                ->delimiter(',')
-                ->capture_default_str();
-            app.add_option("-t,--threads", g.threads, "thread counts (default: as many as can run at once)")
-                ->delimiter(',');
-            app.add_option("-b,--batch", g.batches, "sequences that are read or generated together")
-                ->delimiter(',')
-                ->check(CLI::Range(1, 4096))
-                ->capture_default_str();
-            app.add_option("-r,--repeat", g.repeats, "runs of each line")
-                ->check(CLI::Range(1, 1000))
-                ->capture_default_str();
-            app.add_option("--format", args->format, "table or csv")->capture_default_str();
-            return Action([args](const Context& context) { return bench(*args, context); });
-          }};
+  return {
+      .name = "bench",
+      .group = Group::kMeasure,
+      .summary = "Measure speed, energy and memory",
+      .json = true,
+      .aliases = {},
+      .description =
+          "For each combination of the lists: how fast -p prompt tokens are read and -n tokens are "
+          "generated behind -d tokens of "
+          "context. Medians over --repeat runs of random tokens; the spread is half the range over the "
+          "median. Sampling and "
+          "tokenisation are not part of the times. Energy says where it comes from: rapl, battery, or a "
+          "documented model.",
+      .setup = [](CLI::App& app) {
+        auto args = std::make_shared<BenchArgs>();
+        add_model_args(app, args->model, false);
+        app.remove_option(app.get_option("--threads"));
+        app.remove_option(app.get_option("--ctx"));
+        BenchGrid& g = args->grid;
+        app.add_option("-p,--prompt", g.prompts, "prompt lengths, as 128,512; 0 = none")
+            ->delimiter(',')
+            ->capture_default_str();
+        app.add_option("-n,--generate", g.generate, "tokens to generate; 0 = none")
+            ->delimiter(',')
+            ->capture_default_str();
+        app.add_option("--verify", g.verify,
+                       "tokens of steps that verify a draft, as 2,4,8,16; each gives a line (default: none)")
+            ->delimiter(',')
+            ->check(CLI::Range(1, 512));
+        app.add_option("-d,--depth", g.depths, "tokens of context before")
+            ->delimiter(',')
+            ->capture_default_str();
+        app.add_option("-t,--threads", g.threads, "thread counts (default: as many as can run at once)")
+            ->delimiter(',');
+        app.add_option("-b,--batch", g.batches, "sequences that are read or generated together")
+            ->delimiter(',')
+            ->check(CLI::Range(1, 4096))
+            ->capture_default_str();
+        app.add_option("-r,--repeat", g.repeats, "runs of each line")
+            ->check(CLI::Range(1, 1000))
+            ->capture_default_str();
+        app.add_flag(
+            "--limit", g.limit,
+            "measure how fast memory can be read before each line of generation, and the share of it that "
+            "reading the weights reaches (takes 256 MiB more)");
+        app.add_option("--format", args->format, "table or csv")->capture_default_str();
+        return Action([args](const Context& context) { return bench(*args, context); });
+      }};
 }
 
 }  // namespace isthmus::cli

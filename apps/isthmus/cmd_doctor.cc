@@ -2,11 +2,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <numeric>
 
+#include "apps/isthmus/bandwidth.h"
 #include "apps/isthmus/command.h"
 #include "apps/isthmus/figures.h"
 #include "apps/isthmus/output.h"
@@ -19,7 +18,6 @@
 #include "os/cpu.h"
 #include "os/energy.h"
 #include "os/file.h"
-#include "os/mmap.h"
 #include "os/paths.h"
 #include "os/sandbox.h"
 #include "threads/pool.h"
@@ -28,40 +26,7 @@ namespace isthmus::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr size_t kProbeBytes = size_t{256}
-                               << 20;  // larger than the caches of the machines that run small models
 constexpr size_t kDiskBytes = size_t{64} << 20;
-
-/// Sum of the words in [first, last) read as `streams` ascending streams side by side.
-uint64_t read_streams(const uint64_t* words, size_t first, size_t last, size_t streams) {
-  const size_t length = (last - first) / streams / 8 * 8;
-  uint64_t sums[8] = {};
-  for (size_t i = 0; i < length; i += 8) {
-    for (size_t s = 0; s < streams; ++s) {
-      const uint64_t* at = words + first + s * length + i;
-      for (size_t j = 0; j < 8; ++j) sums[j] += at[j];
-    }
-  }
-  return std::accumulate(std::begin(sums), std::end(sums), uint64_t{0});
-}
-
-/// GB/s of reading the probe with `threads` threads and `streams` streams each: the median of five.
-double read_bandwidth(const HugeArena& probe, size_t threads, size_t streams) {
-  ThreadPool pool(threads);
-  const auto* words = reinterpret_cast<const uint64_t*>(probe.data());
-  const size_t n = kProbeBytes / sizeof(uint64_t);
-  std::vector<double> rates;
-  std::atomic<uint64_t> sink{0};
-  for (int i = 0; i < 5; ++i) {
-    const auto start = SteadyClock::now();
-    pool.run([&](Worker& worker) {
-      const auto [first, last] = worker.range(n, 64);
-      sink += read_streams(words, first, last, streams);
-    });
-    rates.push_back(static_cast<double>(kProbeBytes) / seconds_since(start) / 1e9);
-  }
-  return quantile(rates, 0.5);
-}
 
 Result<Json> memory_facts() {
   const auto memory = os::memory_info();
@@ -69,14 +34,13 @@ Result<Json> memory_facts() {
               {"available_bytes", memory.available_bytes},
               {"huge_pages", os::huge_page_mode()},
               {"bandwidth", Json::array()}};
-  ISTHMUS_ASSIGN_OR_RETURN(HugeArena probe, HugeArena::allocate(kProbeBytes));
-  std::fill_n(reinterpret_cast<uint64_t*>(probe.data()), kProbeBytes / sizeof(uint64_t), uint64_t{1});
+  ISTHMUS_ASSIGN_OR_RETURN(const BandwidthProbe probe, BandwidthProbe::create());
   std::vector<size_t> threads = {1};
   if (os::usable_cpus() > 1) threads.push_back(os::usable_cpus());
   for (const size_t t : threads) {
     for (const size_t streams : {1, 2, 4, 8}) {
       out["bandwidth"].push_back(
-          {{"threads", t}, {"streams", streams}, {"gb_per_second", read_bandwidth(probe, t, streams)}});
+          {{"threads", t}, {"streams", streams}, {"gb_per_second", probe.read(t, streams)}});
     }
   }
   return out;
