@@ -20,10 +20,14 @@ namespace isthmus {
 namespace {
 
 constexpr std::array kNames = {
-    std::pair{Isa::kScalar, std::string_view("scalar")},      std::pair{Isa::kAvx2, std::string_view("avx2")},
-    std::pair{Isa::kAvx512Vnni, std::string_view("avx512")},  std::pair{Isa::kAmx, std::string_view("amx")},
-    std::pair{Isa::kAmxModel, std::string_view("amx-model")}, std::pair{Isa::kNeon, std::string_view("neon")},
+    std::pair{Isa::kScalar, std::string_view("scalar")},
+    std::pair{Isa::kAvx2, std::string_view("avx2")},
+    std::pair{Isa::kAvx512Vnni, std::string_view("avx512")},
+    std::pair{Isa::kAmx, std::string_view("amx")},
+    std::pair{Isa::kAmxModel, std::string_view("amx-model")},
+    std::pair{Isa::kNeon, std::string_view("neon")},
     std::pair{Isa::kNeonDot, std::string_view("neon-dot")},
+    std::pair{Isa::kNeonI8mm, std::string_view("neon-i8mm")},
 };
 
 #if defined(__x86_64__)
@@ -68,7 +72,10 @@ std::vector<Isa> detect() {
   if (avx2 && avx512 && has_amx()) found.push_back(Isa::kAmx);
 #elif defined(__aarch64__)
   found.push_back(Isa::kNeon);
-  if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) found.push_back(Isa::kNeonDot);
+  const bool dot = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  const bool i8mm = (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+  if (dot) found.push_back(Isa::kNeonDot);
+  if (dot && i8mm) found.push_back(Isa::kNeonI8mm);
 #endif
   return found;
 }

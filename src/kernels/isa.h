@@ -18,6 +18,7 @@ enum class Isa {
   kAmxModel,    // AVX-512, and the kernels of kAmx over a model of its instructions: slow, to test them
   kNeon,        // AArch64 baseline
   kNeonDot,     // + dotprod
+  kNeonI8mm,    // + the 8-bit matrix multiply
 };
 
 std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "amx", "amx-model", …

@@ -74,7 +74,7 @@ struct LinearKernels {
   QuantizeKernel quantize[2];                              // [Compute]
   DotKernel dot[kQuantFormats][2][kTokenCounts];           // [PackFormat][Compute][token_index]
   DotKernel dot_unpacked[kQuantFormats][2][kTokenCounts];  // on unpacked blocks of that format
-  size_t wide_panels;                                      // 1: dot_wide is not there
+  size_t wide_panels;                                      // 0: dot_wide is not there
   WideKernel dot_wide[kQuantFormats][2];                   // [PackFormat][Compute]
   size_t strip_tokens;                                     // records of that many tokens lie together
   TileKernel dot_tiles[kQuantFormats][2];                  // on unpacked blocks; null where no tiles are
@@ -98,6 +98,7 @@ const LinearKernels& amx_linear();
 const LinearKernels& amx_model_linear();
 const LinearKernels& neon_linear();
 const LinearKernels& neon_dot_linear();
+const LinearKernels& neon_i8mm_linear();
 }  // namespace kernels
 
 }  // namespace isthmus

@@ -18,6 +18,8 @@ const LinearKernels& linear_kernels_for(Isa isa) {
       return kernels::neon_linear();
     case Isa::kNeonDot:
       return kernels::neon_dot_linear();
+    case Isa::kNeonI8mm:
+      return kernels::neon_i8mm_linear();
 #endif
     default:
       return kernels::scalar_linear();

@@ -212,7 +212,7 @@ void run_group_tile(const Job& job, const Lane* lanes, const Group& group, const
   const size_t tokens = x.tile_tokens(tile);
   const size_t panels = x.kernels().wide_panels;
   size_t p = 0;
-  for (; panels > 1 && tokens == kMaxTokens && p + panels <= group.count; p += panels) {
+  for (; panels > 0 && tokens == kMaxTokens && p + panels <= group.count; p += panels) {
     for (size_t l = 0; l < job.lanes; ++l) {
       std::memset(wide[l], 0, panels * kAccFloats * sizeof(float));
       lanes[l].dot_wide(group.lanes[l] + p * group.slot_bytes[l], group.slot_bytes[l],

@@ -23,7 +23,7 @@ Tables tables_for([[maybe_unused]] Isa isa) {
     return {kFloatKernelsAvx512, kAttentionKernelsAvx512};
   if (isa == Isa::kAvx2) return {kFloatKernelsAvx2, kAttentionKernelsAvx2};
 #elif defined(__aarch64__)
-  if (isa == Isa::kNeonDot) return {kFloatKernelsNeon, kAttentionKernelsNeonDot};
+  if (isa == Isa::kNeonDot || isa == Isa::kNeonI8mm) return {kFloatKernelsNeon, kAttentionKernelsNeonDot};
   if (isa == Isa::kNeon) return {kFloatKernelsNeon, kAttentionKernelsNeon};
 #endif
   return {kFloatKernelsScalar, kAttentionKernelsScalar};

@@ -84,7 +84,7 @@ constexpr void fill_super_formats(LinearKernels& table) {
 
 template <class V>
 constexpr void fill_rest(LinearKernels& table) {
-  table.wide_panels = static_cast<size_t>(V::kWidePanels);
+  table.wide_panels = V::kWidePanels > 1 ? static_cast<size_t>(V::kWidePanels) : 0;
   table.strip_tokens = kMaxTokens;
   table.store = store_tile<V>;
   fill_plain<V, PackFormat::kF32>(table);
