@@ -1,5 +1,6 @@
 // Attention alone: one token at a depth (decode) and a prompt chunk at a depth (prefill), for all layers of a
-// model, so that the KV comes from memory as it does in a real step. Reports GB/s of KV read, and GMAC/s.
+// model, so that the KV comes from memory as it does in a real step. Reports GB/s of KV read, GMAC/s, and
+// their share of the float32 peak.
 //
 //   attention_bench --benchmark_filter=decode
 #include <benchmark/benchmark.h>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "ops/attention.h"
+#include "ops/machine_limits.h"
 
 namespace isthmus {
 namespace {
@@ -115,6 +117,10 @@ void run(benchmark::State& state) {
   const double pairs =
       static_cast<double>(tokens) * (static_cast<double>(depth) + 0.5 * (static_cast<double>(tokens) + 1));
   const double macs = 2.0 * pairs * static_cast<double>(row * shape.layers);
+  static const double peak = peak_gmacs(Compute::kF32);
+  state.counters["of peak, %"] =
+      benchmark::Counter(100 * macs / 1e9 / (peak * static_cast<double>(state.range(3))),
+                         benchmark::Counter::kIsIterationInvariantRate);
   state.counters["GMAC/s"] = benchmark::Counter(macs / 1e9, benchmark::Counter::kIsIterationInvariantRate);
   state.counters["GB/s"] = benchmark::Counter(static_cast<double>(cache.bytes) / 1e9,
                                               benchmark::Counter::kIsIterationInvariantRate);

@@ -1,4 +1,6 @@
-// Speed of the matrix kernels by weight type: GB/s of packed weights for one token, GMAC/s for many.
+// Speed of the matrix kernels by weight type: GB/s of packed weights for one token, GMAC/s for many, and the
+// share of what the machine can do at most (ops/machine_limits.h), measured in the same run: of reading
+// memory for one token, of multiplying from registers for more.
 //
 //   linear_bench --benchmark_filter='Gemv|Gemm' [--benchmark_min_time=0.2]
 //
@@ -9,6 +11,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -17,6 +20,7 @@
 #include "ops/linear.h"
 #include "ops/linear_codes.h"
 #include "ops/linear_streams.h"
+#include "ops/machine_limits.h"
 #include "os/mmap.h"
 
 namespace isthmus {
@@ -45,6 +49,28 @@ struct Weights {
   PackedMatrix matrix{};
 };
 
+/// 1e9 multiply-adds per second of a thread at most, measured at the first call.
+double peak(Compute compute) {
+  static const double peaks[] = {peak_gmacs(Compute::kInt8), peak_gmacs(Compute::kInt16),
+                                 peak_gmacs(Compute::kF32)};
+  return peaks[static_cast<size_t>(compute)];
+}
+
+/// GB/s of reading memory with so many threads at most, measured at the first call; 0 when it cannot be.
+double read_limit(size_t threads) {
+  static std::map<size_t, double> limits;
+  const auto known = limits.find(threads);
+  if (known != limits.end()) return known->second;
+  const auto probe = BandwidthProbe::create();
+  const auto limit = probe.ok() ? probe->limit(threads) : Result<double>(probe.status());
+  return limits[threads] = limit.ok() ? *limit : 0;
+}
+
+/// How near to the limit: of memory for one token, of the multiplications for more.
+double limit_of(size_t tokens, size_t threads, double bytes, double macs, Compute compute) {
+  return tokens == 1 ? bytes / read_limit(threads) : macs / (peak(compute) * static_cast<double>(threads));
+}
+
 void run(benchmark::State& state, DType type, Compute compute, size_t rows, size_t cols, size_t tokens,
          size_t threads) {
   const Weights weights(type, rows, cols, compute);
@@ -61,6 +87,11 @@ void run(benchmark::State& state, DType type, Compute compute, size_t rows, size
     benchmark::DoNotOptimize(y.data());
   }
   const auto count = static_cast<double>(state.iterations());
+  const bool plain = !is_quantised(weights.matrix.format);
+  const double share =
+      limit_of(tokens, threads, static_cast<double>(weights.bytes) * 1e-9,
+               static_cast<double>(rows * cols * tokens) * 1e-9, plain ? Compute::kF32 : compute);
+  state.counters["of limit, %"] = benchmark::Counter(100 * count * share, benchmark::Counter::kIsRate);
   state.counters["GB/s"] =
       benchmark::Counter(count * static_cast<double>(weights.bytes) * 1e-9, benchmark::Counter::kIsRate);
   state.counters["GMAC/s"] = benchmark::Counter(count * static_cast<double>(rows * cols * tokens) * 1e-9,

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <chrono>
 
-#include "apps/isthmus/bandwidth.h"
 #include "apps/isthmus/figures.h"
 #include "base/rng.h"
 #include "kernels/isa.h"
+#include "ops/machine_limits.h"
 #include "os/cpu.h"
 #include "os/energy.h"
 

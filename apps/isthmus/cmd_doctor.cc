@@ -5,7 +5,6 @@
 #include <chrono>
 #include <filesystem>
 
-#include "apps/isthmus/bandwidth.h"
 #include "apps/isthmus/command.h"
 #include "apps/isthmus/figures.h"
 #include "apps/isthmus/output.h"
@@ -15,6 +14,7 @@
 #include "ops/kernel_check.h"
 #include "ops/linear_streams.h"
 #include "ops/linear_tiles.h"
+#include "ops/machine_limits.h"
 #include "os/cpu.h"
 #include "os/energy.h"
 #include "os/file.h"
@@ -57,6 +57,9 @@ Json kernel_facts(bool& good) {
         {{"isa", isa_name(result.isa)}, {"checks", result.checks}, {"failures", result.failures}});
     good = good && result.failures.empty();
   }
+  out["peak_gmac_per_second"] = {{"int8", peak_gmacs(Compute::kInt8)},
+                                 {"int16", peak_gmacs(Compute::kInt16)},
+                                 {"float32", peak_gmacs(Compute::kF32)}};
   ThreadPool pool(os::usable_cpus());
   const auto plan = measure_streams(pool);
   if (plan.ok()) {
@@ -137,6 +140,11 @@ void print_kernels(const Json& kernels) {
                  t[std::string("used_") + bits].get<bool>() ? "used" : "not used");
     }
   }
+  const auto peak = [&](const char* kind) { return kernels["peak_gmac_per_second"][kind].get<double>(); };
+  fmt::print(
+      "  multiplies a thread, at most: {:.0f} GMAC/s with 8-bit activations, {:.0f} with 16-bit, {:.0f} with "
+      "float32\n",
+      peak("int8"), peak("int16"), peak("float32"));
   if (kernels.contains("weight_streams")) {
     const auto& s = kernels["weight_streams"];
     fmt::print("  weights    best read by {} panels at once, prefetching {} bytes ahead: {:.1f} GB/s\n",

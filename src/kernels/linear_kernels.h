@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/isa.h"
 #include "kernels/panel_layout.h"
@@ -68,6 +69,10 @@ using QuantizeKernel = void (*)(const float* x, size_t cols, std::byte* out, siz
 using StoreKernel = void (*)(const float* acc, size_t tokens, float* y, size_t ldy, const float* bias,
                              bool accumulate);
 
+/// Multiplies as fast as the set can, from registers and the first-level cache; gives the multiply-adds that
+/// it did.
+using PeakKernel = uint64_t (*)(size_t rounds);
+
 struct LinearKernels {
   Isa isa;
   size_t record_bytes[2];                                  // [Compute]
@@ -81,6 +86,7 @@ struct LinearKernels {
   UnpackKernel unpack[kQuantFormats];                      // [PackFormat]
   FloatDotKernel dot_float[3][kTokenCounts];               // [PackFormat - kF32][token_index]
   StoreKernel store;
+  PeakKernel peak[3];  // [Compute]
 };
 
 /// The table of the active instruction set (scalar when active_isa() reports an error: ask it at start-up).

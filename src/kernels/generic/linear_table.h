@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/generic/linear_dot.h"
+#include "kernels/generic/linear_peak.h"
 
 namespace isthmus {
 namespace {
@@ -87,6 +88,9 @@ constexpr void fill_rest(LinearKernels& table) {
   table.wide_panels = V::kWidePanels > 1 ? static_cast<size_t>(V::kWidePanels) : 0;
   table.strip_tokens = kMaxTokens;
   table.store = store_tile<V>;
+  table.peak[static_cast<size_t>(Compute::kInt8)] = peak_integer<V, Compute::kInt8>;
+  table.peak[static_cast<size_t>(Compute::kInt16)] = peak_integer<V, Compute::kInt16>;
+  table.peak[static_cast<size_t>(Compute::kF32)] = peak_float<V>;
   fill_plain<V, PackFormat::kF32>(table);
   fill_plain<V, PackFormat::kF16>(table);
   fill_plain<V, PackFormat::kBF16>(table);

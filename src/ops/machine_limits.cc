@@ -1,18 +1,26 @@
-#include "apps/isthmus/bandwidth.h"
+#include "ops/machine_limits.h"
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <numeric>
-#include <vector>
 
-#include "apps/isthmus/figures.h"
+#include "kernels/linear_kernels.h"
 #include "ops/linear_streams.h"
 #include "threads/pool.h"
 
-namespace isthmus::cli {
+namespace isthmus {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr size_t kProbeBytes = size_t{256} << 20;  // larger than the caches of machines that run small models
+
+constexpr size_t kPeakRounds = 50000;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 /// Sum of the words in [first, last) read as `streams` ascending streams side by side.
 uint64_t read_streams(const uint64_t* words, size_t first, size_t last, size_t streams) {
@@ -39,17 +47,18 @@ double BandwidthProbe::read(size_t threads, size_t streams) const {
   ThreadPool pool(threads);
   const auto* words = reinterpret_cast<const uint64_t*>(buffer_.data());
   const size_t n = kProbeBytes / sizeof(uint64_t);
-  std::vector<double> rates;
+  double rates[5];
   std::atomic<uint64_t> sink{0};
-  for (int i = 0; i < 5; ++i) {
-    const auto start = SteadyClock::now();
+  for (double& rate : rates) {
+    const auto start = Clock::now();
     pool.run([&](Worker& worker) {
       const auto [first, last] = worker.range(n, 64);
       sink += read_streams(words, first, last, streams);
     });
-    rates.push_back(static_cast<double>(kProbeBytes) / seconds_since(start) / 1e9);
+    rate = static_cast<double>(kProbeBytes) / seconds_since(start) / 1e9;
   }
-  return quantile(rates, 0.5);
+  std::nth_element(rates, rates + 2, rates + 5);
+  return rates[2];
 }
 
 Result<double> BandwidthProbe::limit(size_t threads) const {
@@ -60,4 +69,15 @@ Result<double> BandwidthProbe::limit(size_t threads) const {
   return std::max(best, plan.gb_per_s);
 }
 
-}  // namespace isthmus::cli
+double peak_gmacs(Compute compute) {
+  const PeakKernel kernel = linear_kernels().peak[static_cast<size_t>(compute)];
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = Clock::now();
+    const auto products = static_cast<double>(kernel(kPeakRounds));
+    best = std::max(best, products / seconds_since(start) / 1e9);
+  }
+  return best;
+}
+
+}  // namespace isthmus
