@@ -174,7 +174,7 @@ struct Workspace {
     turned = carver.floats(shape.pass_rows * shape.head_dim);
     query_codes = carver.array<int32_t>(shape.tile_rows * q8_query_words(shape.head_dim));
     turned_codes = carver.array<int32_t>(shape.pass_rows * q8_query_words(shape.head_dim));
-    scores = carver.floats(shape.tile_rows * kRangeKeys);
+    scores = carver.floats(shape.tile_rows * kScoreStride);
     range = carve_state(carver, shape.tile_rows, shape.dim);
     total = carve_state(carver, shape.tile_rows, shape.dim);
     keys = carver.floats(kRangeKeys * shape.head_dim);

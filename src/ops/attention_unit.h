@@ -20,6 +20,8 @@
 
 namespace isthmus::attention_unit {
 
+constexpr float kLog2E = 0x1.715476p+0f;
+
 inline size_t streams_of_plan() {
   const StreamPlan plan = stream_plan();
   if (plan.prefetch_bytes == 0) return 0;
@@ -42,11 +44,13 @@ class UnitRunner {
     absolute_ready_ = false;
     codes_ready_ = false;
     const size_t row_floats = shape_.group * shape_.head_dim;
+    // Weights are powers of two; a cap bends the scores before they can become exponents of two.
+    const float scale = args_.softcap > 0.0f ? args_.scale : args_.scale * kLog2E;
     for (size_t t = 0; t < unit.tokens; ++t) {
       const size_t token = unit.seq->first_token + unit.first + t;
       const float* q = args_.q + token * args_.ldq + unit.kv_head * row_floats;
       float* out = work_.query + t * row_floats;
-      for (size_t i = 0; i < row_floats; ++i) out[i] = q[i] * args_.scale;
+      for (size_t i = 0; i < row_floats; ++i) out[i] = q[i] * scale;
     }
     std::fill_n(work_.total.max, rows(), kMinusInfinity);
     std::fill_n(work_.total.sum, rows(), 0.0f);
@@ -195,23 +199,33 @@ class UnitRunner {
     size_t first, last;              // tokens of the unit
     size_t first_block, last_block;  // the same: they see nothing
     size_t end_key;
-    float* scores;  // [rows][256], from first_block on
+    size_t clear_begin, clear_end;  // blocks of whose keys every token sees each that is valid
     bool has(size_t b) const { return first_block <= b && b < last_block; }
-    float* scores_of(size_t b) const { return scores + (b - first_block) * kBlockKeys; }
+    bool sees_all_of(size_t b) const { return clear_begin <= b && b < clear_end; }
   };
+  /// Scores of a pass's rows in block b, kScoreStride apart.
+  float* scores_of(const Pass& pass, size_t b) const {
+    return work_.scores + pass.first * shape_.group * kScoreStride + (b - pass.first_block) * kBlockKeys;
+  }
 
   Pass make_pass(size_t first, size_t last) const {
     size_t begin = range_end_;
     size_t end = range_begin_;
+    size_t all_begin = 0;  // keys that every token sees
+    size_t all_end = std::numeric_limits<size_t>::max();
     for (size_t t = first; t < last; ++t) {
-      const size_t see = std::min<size_t>(view(t).end_key, range_end_);
-      if (view(t).first_key >= see) continue;
-      begin = std::min(begin, std::max<size_t>(view(t).first_key, range_begin_));
+      const QueryView seen = view(t);
+      const size_t see = std::min<size_t>(seen.end_key, range_end_);
+      all_begin = std::max<size_t>(all_begin, seen.first_key);
+      all_end = std::min(all_end, seen.tree_mask == nullptr ? see : std::min<size_t>(see, seen.tree_begin));
+      if (seen.first_key >= see) continue;
+      begin = std::min(begin, std::max<size_t>(seen.first_key, range_begin_));
       end = std::max(end, see);
     }
     const size_t last_block = begin >= end ? 0 : (end + kBlockKeys - 1) / kBlockKeys;
-    return {first,      last, begin >= end ? 0 : begin / kBlockKeys,
-            last_block, end,  work_.scores + first * shape_.group * kRangeKeys};
+    const size_t clear_begin = (all_begin + kBlockKeys - 1) / kBlockKeys;
+    const size_t clear_end = std::min(all_end, unit_.stream->keys) / kBlockKeys;
+    return {first, last, begin >= end ? 0 : begin / kBlockKeys, last_block, end, clear_begin, clear_end};
   }
   size_t rows_of(const Pass& pass) const { return (pass.last - pass.first) * shape_.group; }
 
@@ -219,20 +233,19 @@ class UnitRunner {
   void weigh(const Pass& pass, const RowState& out) {
     const size_t row = pass.first * shape_.group;
     const size_t n = (pass.last_block - pass.first_block) * kBlockKeys;
-    for (size_t r = 0; r < rows_of(pass); ++r) {
-      if (n == 0) {
-        out.max[row + r] = kMinusInfinity;
-        continue;
-      }
-      kernels_.softmax(pass.scores + r * kRangeKeys, n, args_.softcap, &out.max[row + r], &out.sum[row + r]);
+    if (n == 0) {
+      std::fill_n(out.max + row, rows_of(pass), kMinusInfinity);
+      return;
     }
-    if (n > 0) std::memset(out.acc + row * shape_.dim, 0, rows_of(pass) * shape_.dim * sizeof(float));
+    kernels_.softmax(scores_of(pass, pass.first_block), rows_of(pass), n, args_.softcap, &out.max[row],
+                     &out.sum[row]);
+    std::memset(out.acc + row * shape_.dim, 0, rows_of(pass) * shape_.dim * sizeof(float));
   }
 
   /// Adds block b's values, stored as `type` at `part`.
   void add_values(const Pass& pass, size_t b, const void* part, KvType type, const RowState& out,
                   const Prefetch* next) {
-    kernels_.weighted_sum[index_of(type)](part, pass.scores_of(b), rows_of(pass),
+    kernels_.weighted_sum[index_of(type)](part, scores_of(pass, b), rows_of(pass),
                                           std::min(kBlockKeys, pass.end_key - b * kBlockKeys), shape_.dim,
                                           out.acc + pass.first * shape_.group * shape_.dim, next);
   }
@@ -346,15 +359,16 @@ class UnitRunner {
     const float* q = work_.query + pass.first * shape_.group * shape_.head_dim;
     if (args_.rope != nullptr) q = turn_queries(block(b), pass.first, pass.last);
     if (type == KvType::kQ8) {
-      kernels_.scores_q8(part, codes_of(pass, q), rows_of(pass), shape_.head_dim, pass.scores_of(b), next);
+      kernels_.scores_q8(part, codes_of(pass, q), rows_of(pass), shape_.head_dim, scores_of(pass, b), next);
     } else {
       kernels_.scores[index_of(type)](part, q, shape_.head_dim, rows_of(pass), shape_.head_dim,
-                                      pass.scores_of(b), next);
+                                      scores_of(pass, b), next);
     }
-    float* row = pass.scores_of(b);
+    if (pass.sees_all_of(b) && block(b).valid == ~uint32_t{0}) return;
+    float* row = scores_of(pass, b);
     for (size_t t = pass.first; t < pass.last; ++t) {
       const uint32_t bits = visible_keys(view(t), unit_.stream->keys, b) & block(b).valid;
-      for (size_t g = 0; g < shape_.group; ++g, row += kRangeKeys) {
+      for (size_t g = 0; g < shape_.group; ++g, row += kScoreStride) {
         for (uint32_t hidden = ~bits; hidden != 0; hidden &= hidden - 1) {
           row[std::countr_zero(hidden)] = kMinusInfinity;
         }

@@ -104,6 +104,14 @@ ISTHMUS_INLINE __m256 scale2_half(__m256 a, __m256 n) {
   return _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(f1)), _mm256_castsi256_ps(f2));
 }
 ISTHMUS_INLINE Vec16 scale2(Vec16 a, Vec16 n) { return {scale2_half(a.lo, n.lo), scale2_half(a.hi, n.hi)}; }
+ISTHMUS_INLINE __m256 add_exponent_half(__m256 a, __m256 n) {
+  // A NaN n converts to 0x80000000, which the shift drops.
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
+}
+ISTHMUS_INLINE Vec16 add_exponent(Vec16 a, Vec16 n) {
+  return {add_exponent_half(a.lo, n.lo), add_exponent_half(a.hi, n.hi)};
+}
 ISTHMUS_INLINE Vec16 abs(Vec16 a) {
   const __m256 bit = _mm256_set1_ps(-0.0f);
   return {_mm256_andnot_ps(bit, a.lo), _mm256_andnot_ps(bit, a.hi)};

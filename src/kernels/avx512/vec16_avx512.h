@@ -73,6 +73,7 @@ ISTHMUS_INLINE Vec16 round_even(Vec16 a) {
   return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
 ISTHMUS_INLINE Vec16 scale2(Vec16 a, Vec16 n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+ISTHMUS_INLINE Vec16 add_exponent(Vec16 a, Vec16 n) { return scale2(a, n); }
 ISTHMUS_INLINE Vec16 abs(Vec16 a) { return {_mm512_abs_ps(a.v)}; }
 ISTHMUS_INLINE Vec16 copy_sign(Vec16 magnitude, Vec16 sign) {
   const __m512 bit = _mm512_set1_ps(-0.0f);

@@ -89,7 +89,7 @@ ISTHMUS_INLINE void score_tile(const ScoreCall<typename L::Value>& call, size_t 
 #pragma GCC unroll 16
   for (size_t r = 0; r < Rows; ++r) {
 #pragma GCC unroll 16
-    for (size_t v = 0; v < Vecs; ++v) acc[r][v].store(call.out + r * kRangeKeys + 16 * (first_vec + v));
+    for (size_t v = 0; v < Vecs; ++v) acc[r][v].store(call.out + r * kScoreStride + 16 * (first_vec + v));
   }
 }
 
@@ -118,7 +118,7 @@ void scores(const void* k, const float* q, size_t ldq, size_t rows, size_t head_
   using Value = typename L::Value;
   for (size_t r = 0; r < rows; r += kVec16Rows) {
     const ScoreCall<Value> call = {static_cast<const Value*>(k), q + r * ldq, ldq, head_dim,
-                                   out + r * kRangeKeys,         next};
+                                   out + r * kScoreStride,       next};
     with_rows<kVec16Rows>(rows - r, [&](auto tag) { score_rows<L, decltype(tag)::kValue>(call); });
     next = nullptr;
   }
@@ -153,7 +153,7 @@ ISTHMUS_INLINE void sum_tile(const SumCall<typename L::Value>& call, size_t d) {
       for (size_t i = 0; i < Vecs; ++i) value[i] = L::load(v + 16 * i);
 #pragma GCC unroll 16
       for (size_t r = 0; r < Rows; ++r) {
-        const Vec16 weight = Vec16::set1(call.p[r * kRangeKeys + j]);
+        const Vec16 weight = Vec16::set1(call.p[r * kScoreStride + j]);
 #pragma GCC unroll 16
         for (size_t i = 0; i < Vecs; ++i) acc[r][i] = fma(weight, value[i], acc[r][i]);
       }
@@ -181,7 +181,7 @@ void weighted_sum(const void* v, const float* p, size_t rows, size_t keys, size_
   using Value = typename L::Value;
   for (size_t r = 0; r < rows; r += kVec16Rows) {
     const SumCall<Value> call = {
-        static_cast<const Value*>(v), p + r * kRangeKeys, keys, dim, acc + r * dim, next};
+        static_cast<const Value*>(v), p + r * kScoreStride, keys, dim, acc + r * dim, next};
     with_rows<kVec16Rows>(rows - r, [&](auto tag) { sum_rows<L, decltype(tag)::kValue>(call); });
     next = nullptr;
   }
@@ -199,32 +199,50 @@ void expand_values(const void* part, size_t dim, float* out) {
   for (size_t i = 0; i < kBlockKeys * dim; i += 16) L::load(v + i).store(out + i);
 }
 
-void softmax(float* x, size_t n, float softcap, float* max_out, float* sum_out) {
-  if (softcap > 0.0f) {
-    const Vec16 cap = Vec16::set1(softcap);
-    for (size_t i = 0; i < n; i += 16) {
-      const Vec16 score = Vec16::load(x + i);
-      const Vec16 capped = cap * tanh(score / cap);
-      select(equal(score, Vec16::set1(kMinusInfinity)), score, capped).store(x + i);  // masked stays masked
-    }
-  }
-  Vec16 largest = Vec16::set1(kMinusInfinity);
-  for (size_t i = 0; i < n; i += 16) largest = max(Vec16::load(x + i), largest);
-  const float top = reduce_max(largest);
-  *max_out = top;
-  if (top == kMinusInfinity) {
-    for (size_t i = 0; i < n; i += 16) Vec16::zero().store(x + i);
-    *sum_out = 0.0f;
-    return;
-  }
-  const Vec16 shift = Vec16::set1(top);
-  Vec16 sum = Vec16::zero();
+/// Scores to those of powers of two, capped. Masked ones stay masked.
+ISTHMUS_INLINE void cap_scores(float* x, size_t n, float softcap) {
+  const Vec16 cap = Vec16::set1(softcap);
+  const Vec16 cap2 = Vec16::set1(softcap * kLog2E);
   for (size_t i = 0; i < n; i += 16) {
-    const Vec16 e = exp_weight(Vec16::load(x + i) - shift);
-    e.store(x + i);
-    sum = sum + e;
+    const Vec16 score = Vec16::load(x + i);
+    const Vec16 capped = cap2 * tanh(score / cap);
+    select(equal(score, Vec16::set1(kMinusInfinity)), score, capped).store(x + i);
   }
-  *sum_out = reduce_add(sum);
+}
+
+/// The larger of x[n], n a multiple of 32. Two chains: one would wait for itself.
+ISTHMUS_INLINE float largest_score(const float* x, size_t n) {
+  Vec16 even = Vec16::set1(kMinusInfinity);
+  Vec16 odd = even;
+  for (size_t i = 0; i < n; i += 32) {
+    even = max(Vec16::load(x + i), even);
+    odd = max(Vec16::load(x + i + 16), odd);
+  }
+  return reduce_max(max(even, odd));
+}
+ISTHMUS_INLINE float weigh_scores(float* x, size_t n, float top) {
+  // A row of masked scores alone: less than nothing stays, and 2^-infinity is 0.
+  const Vec16 shift = Vec16::set1(top == kMinusInfinity ? 0.0f : top);
+  Vec16 even = Vec16::zero();
+  Vec16 odd = even;
+  for (size_t i = 0; i < n; i += 32) {
+    const Vec16 first = exp2_weight(Vec16::load(x + i) - shift);
+    const Vec16 second = exp2_weight(Vec16::load(x + i + 16) - shift);
+    first.store(x + i);
+    second.store(x + i + 16);
+    even = even + first;
+    odd = odd + second;
+  }
+  return reduce_add(even + odd);
+}
+
+/// First the maxima of all rows, then their weights: no row waits for the end of another one.
+void softmax(float* x, size_t rows, size_t n, float softcap, float* max_out, float* sum_out) {
+  for (size_t r = 0; r < rows; ++r) {
+    if (softcap > 0.0f) cap_scores(x + r * kScoreStride, n, softcap);
+    max_out[r] = largest_score(x + r * kScoreStride, n);
+  }
+  for (size_t r = 0; r < rows; ++r) sum_out[r] = weigh_scores(x + r * kScoreStride, n, max_out[r]);
 }
 
 void combine(float* m, float* s, float* a, float m2, float s2, const float* a2, size_t dim) {
@@ -238,8 +256,8 @@ void combine(float* m, float* s, float* a, float m2, float s2, const float* a2, 
   const Vec16 m_old = Vec16::set1(*m);
   const Vec16 m_add = Vec16::set1(m2);
   const Vec16 m_new = max(m_old, m_add);
-  const Vec16 f_old = exp_weight(m_old - m_new);
-  const Vec16 f_add = exp_weight(m_add - m_new);
+  const Vec16 f_old = exp2_weight(m_old - m_new);
+  const Vec16 f_add = exp2_weight(m_add - m_new);
   for (size_t i = 0; i < dim; i += 16) {
     fma(Vec16::load(a2 + i), f_add, Vec16::load(a + i) * f_old).store(a + i);
   }

@@ -25,6 +25,9 @@ inline constexpr size_t kKvTypes = 4;
 
 inline constexpr size_t kBlockKeys = 32;   // keys of one KV block
 inline constexpr size_t kRangeKeys = 256;  // keys of one soft-max range
+/// From one row of scores to the next, in floats: one line more than a range, since rows whole kilobytes
+/// apart would share few sets of the first-level cache.
+inline constexpr size_t kScoreStride = kRangeKeys + 16;
 
 /// Values of a V row as stored: head_dim rounded up to whole vectors.
 constexpr size_t padded_dim(size_t head_dim) { return (head_dim + 15) / 16 * 16; }
@@ -53,14 +56,13 @@ struct Prefetch {
 struct AttentionKernels {
   size_t max_rows;  // rows that share one load of K or V; more rows are done in several passes
 
-  /// scores[r][j] = sum over d of q[r * ldq + d] * k[d][j], j in [0, 32); rows of scores are kRangeKeys
-  /// apart. `k` is a stored K part [head_dim][32], 64-byte aligned. `next` may be
-  /// null.
-  /// kQ8 has scores_q8 instead (null here).
+  /// scores[r][j] = sum over d of q[r * ldq + d] * k[d][j], j in [0, 32); rows of scores are kScoreStride
+  /// apart. `k` is a stored K part [head_dim][32], 64-byte aligned. `next` may be null. kQ8 has scores_q8
+  /// instead (null here).
   void (*scores[kKvTypes])(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim,
                            float* out, const Prefetch* next);
   /// acc[r][d] = fma over j in [0, keys) of p[r][j] * v[j][d], d in [0, dim); dim is a multiple of 16; rows
-  /// of p are kRangeKeys apart, rows of acc dim. `v` is a stored V part [32][dim].
+  /// of p are kScoreStride apart, rows of acc dim. `v` is a stored V part [32][dim].
   /// kQ8: per row and cell, w[j] = p[j] * scale[j] as 15-bit whole numbers of most / 32512, most = the
   /// largest w[j]; the exact integer sum over j of w[j] * code[j][d] is added to acc by one fma. p is not
   /// negative.
@@ -83,11 +85,12 @@ struct AttentionKernels {
   /// finite, or beyond 127 * 65504, gives NaN; magnitudes too small for a float16 scale give 0.
   void (*quantize_q8)(const float* x, size_t n, int8_t* codes, uint16_t* scales);
 
-  /// In place over x[n], n a multiple of 16: x = exp(x - max), returning max and the 16-lane sum. When all of
-  /// x is -infinity: x = 0, max = -infinity, sum = 0. softcap > 0 first maps x to softcap * tanh(x /
-  /// softcap).
-  void (*softmax)(float* x, size_t n, float softcap, float* max, float* sum);
-  /// Joins a later range (m2, s2, a2[dim]) to a running state (m, s, a[dim]), dim a multiple of 16.
+  /// In place over rows of scores x[n], n a multiple of 32, kScoreStride apart: x = 2^(x - max), giving the
+  /// max and the sum of each row. When all of a row is -infinity: x = 0, max = -infinity, sum = 0. softcap >
+  /// 0 first maps x to log2(e) * softcap * tanh(x / softcap).
+  void (*softmax)(float* x, size_t rows, size_t n, float softcap, float* max, float* sum);
+  /// Joins a later range (m2, s2, a2[dim]) to a running state (m, s, a[dim]), dim a multiple of 16; m in
+  /// powers of two.
   void (*combine)(float* m, float* s, float* a, float m2, float s2, const float* a2, size_t dim);
   /// Rotates an expanded K part k[head_dim][32] so that key j turns by offset j; c and s are [dims/2][32];
   /// `interleaved` pairs rows (2i, 2i + 1), else (i, i + dims/2).

@@ -124,7 +124,7 @@ ISTHMUS_INLINE void score_q8_tile(const Q8ScoreCall& call, size_t first_vec) {
     const Vec16 scale = Vec16::set1(__builtin_bit_cast(float, bits));
 #pragma GCC unroll 4
     for (size_t v = 0; v < Vecs; ++v) {
-      (acc[r][v] * scale).store(call.out + r * kRangeKeys + 16 * (first_vec + v));
+      (acc[r][v] * scale).store(call.out + r * kScoreStride + 16 * (first_vec + v));
     }
   }
 }
@@ -138,7 +138,7 @@ void scores_q8(const void* k, const int32_t* queries, size_t rows, size_t head_d
                const Prefetch* next) {
   for (size_t r = 0; r < rows; r += kQuadRows) {
     const Q8ScoreCall call = {static_cast<const uint8_t*>(k), queries + r * q8_query_words(head_dim),
-                              head_dim, out + r * kRangeKeys, next};
+                              head_dim, out + r * kScoreStride, next};
     with_rows<kQuadRows>(rows - r, [&](auto tag) { score_q8_rows<decltype(tag)::kValue>(call); });
     next = nullptr;
   }
@@ -168,7 +168,7 @@ struct SlotScales {
 struct Q8SumCall {
   const int8_t* codes;
   size_t dims;     // of the cell
-  const float* p;  // [rows], kRangeKeys apart
+  const float* p;  // [rows], kScoreStride apart
   float* acc;      // [rows], `stride` apart
   size_t stride;
 };
@@ -213,8 +213,8 @@ ISTHMUS_INLINE void sum_q8_cell(const Q8SumCall& call, const SlotScales& scales,
   float unit[Rows];
 #pragma GCC unroll 8
   for (size_t r = 0; r < Rows; ++r) {
-    const Vec16 low = Vec16::load(call.p + r * kRangeKeys) * scales.low;
-    const Vec16 high = Vec16::load(call.p + r * kRangeKeys + 16) * scales.high;
+    const Vec16 low = Vec16::load(call.p + r * kScoreStride) * scales.low;
+    const Vec16 high = Vec16::load(call.p + r * kScoreStride + 16) * scales.high;
     const float most = reduce_max(max(low, high));
     const Vec16 inverse = Vec16::set1(kQ8Most / (kLeast > most ? kLeast : most));
     pack_weights(low * inverse, high * inverse, words[r]);
@@ -239,7 +239,7 @@ void weighted_sum_q8(const void* v, const float* p, size_t rows, size_t keys, si
     const size_t dims = at_most(dim - g * kQ8Dims, kQ8Dims);
     const SlotScales scales(reinterpret_cast<const uint16_t*>(codes + dims * kBlockKeys), keys);
     for (size_t r = 0; r < rows; r += kQuadRows) {
-      const Q8SumCall call = {codes, dims, p + r * kRangeKeys, acc + r * dim + g * kQ8Dims, dim};
+      const Q8SumCall call = {codes, dims, p + r * kScoreStride, acc + r * dim + g * kQ8Dims, dim};
       with_rows<kQuadRows>(rows - r, [&](auto tag) {
         sum_q8_cell<decltype(tag)::kValue>(call, scales, r == 0 ? ahead : nothing);
       });

@@ -87,11 +87,11 @@ TEST(AttentionQ8Test, ScoresAreThePlainLoopOnEverySet) {
           std::transform(q.begin(), q.end(), q.begin(), [](float x) { return x < 0 ? -2.0f : 2.0f; });
         std::vector<int32_t> codes(rows * q8_query_words(dim));
         kernels.quantize_queries(q.data(), ld, rows, dim, codes.data());
-        std::vector<float> got(rows * kRangeKeys);
+        std::vector<float> got(rows * kScoreStride);
         kernels.scores_q8(part.bytes.data(), codes.data(), rows, dim, got.data(), nullptr);
         for (size_t r = 0; r < rows; ++r) {
           for (size_t j = 0; j < kBlockKeys; ++j) {
-            ASSERT_EQ(got[r * kRangeKeys + j], expected_score(part, q.data() + r * ld, j))
+            ASSERT_EQ(got[r * kScoreStride + j], expected_score(part, q.data() + r * ld, j))
                 << isa_name(isa) << ' ' << dim << ' ' << rows;
           }
         }
@@ -123,11 +123,11 @@ TEST(AttentionQ8Test, SumsAreThePlainLoopOnEverySet) {
       for (size_t rows = 1; rows <= 13; rows += rows < 8 ? 1 : 5) {
         const Q8Part part(dim, false, static_cast<uint32_t>(dim + rows), rows % 2 == 0);
         for (const size_t keys : {1u, 7u, 16u, 19u, 32u}) {
-          auto p = normal_floats(rows * kRangeKeys, 5);
+          auto p = normal_floats(rows * kScoreStride, 5);
           for (float& x : p) x = std::exp(-4 * x * x);
           if (keys == 7) std::fill(p.begin(), p.end(), 0.0f);  // no weight at all
           for (size_t r = 0; r < rows; ++r)
-            std::fill_n(p.begin() + static_cast<std::ptrdiff_t>(r * kRangeKeys + keys), kBlockKeys - keys,
+            std::fill_n(p.begin() + static_cast<std::ptrdiff_t>(r * kScoreStride + keys), kBlockKeys - keys,
                         0.0f);
           auto stored = part.bytes;
           for (size_t j = keys; j < kBlockKeys; ++j) {  // slots that were never written: NaN scales
@@ -141,7 +141,7 @@ TEST(AttentionQ8Test, SumsAreThePlainLoopOnEverySet) {
           kernels.weighted_sum[static_cast<size_t>(KvType::kQ8)](stored.data(), p.data(), rows, keys, dim,
                                                                  got.data(), nullptr);
           for (size_t r = 0; r < rows; ++r)
-            expected_sum(part, p.data() + r * kRangeKeys, keys, want.data() + r * dim);
+            expected_sum(part, p.data() + r * kScoreStride, keys, want.data() + r * dim);
           ASSERT_EQ(got, want) << isa_name(isa) << ' ' << dim << ' ' << rows << ' ' << keys;
         }
       }
@@ -153,7 +153,7 @@ TEST(AttentionQ8Test, WhatIsNotFiniteStaysSo) {
   constexpr size_t kDim = 64;
   for (const Isa isa : available_isas()) {
     const AttentionKernels& kernels = attention_kernels_for(isa);
-    std::vector<float> out(kRangeKeys);
+    std::vector<float> out(kScoreStride);
     std::vector<int32_t> codes(q8_query_words(kDim));
     const Q8Part keys(kDim, true, 1, false);
     for (const float odd :
@@ -167,7 +167,7 @@ TEST(AttentionQ8Test, WhatIsNotFiniteStaysSo) {
     Q8Part values(kDim, false, 1, false);
     const uint16_t nan = 0x7e00;
     std::memcpy(values.bytes.data() + kQ8Dims * kBlockKeys + 2 * 3, &nan, sizeof(nan));  // key 3, cell 0
-    const std::vector<float> p(kRangeKeys, 1.0f);
+    const std::vector<float> p(kScoreStride, 1.0f);
     std::vector<float> acc(kDim);
     kernels.weighted_sum[static_cast<size_t>(KvType::kQ8)](values.bytes.data(), p.data(), 1, 32, kDim,
                                                            acc.data(), nullptr);

@@ -47,13 +47,23 @@ ISTHMUS_INLINE Vec16 exp(Vec16 x) {
   const ExpParts e = exp_parts(clamped);
   return scale2(e.p, e.n);
 }
-/// e^x for x <= 0 as a soft-max weight: 0 below -87, where subnormal results would begin. Those are worth
-/// nothing as weights, and each costs an x86 processor a hundred cycles: a masked key would come through here
-/// as -infinity.
-ISTHMUS_INLINE Vec16 exp_weight(Vec16 x) {
-  const Vec16 least = Vec16::set1(-87.0f);
-  const ExpParts e = exp_parts(max(least, x));
-  return select(greater(least, x), Vec16::zero(), scale2(e.p, e.n));
+/// 2^x for x <= 0 as a soft-max weight, 1 for 0 exactly: 0 below -125, where subnormal results would come
+/// near. Those are worth nothing as weights, and each costs an x86 processor a hundred cycles: a masked key
+/// would come through here as -infinity.
+ISTHMUS_INLINE Vec16 exp2_weight(Vec16 x) {
+  const Vec16 least = Vec16::set1(-125.0f);
+  const Vec16 clamped = max(least, x);
+  const Vec16 n = round_even(clamped);
+  const Vec16 r = clamped - n;  // exact
+  // (2^r - 1) / r on [-1/2, 1/2], times r off by <= 2.2e-8 of the result.
+  Vec16 c = Vec16::set1(0x1.470b4ap-13f);
+  c = fma(c, r, Vec16::set1(0x1.5f7276p-10f));
+  c = fma(c, r, Vec16::set1(0x1.3b270ep-7f));
+  c = fma(c, r, Vec16::set1(0x1.c6ae72p-5f));
+  c = fma(c, r, Vec16::set1(0x1.ebfbe2p-3f));
+  c = fma(c, r, Vec16::set1(0x1.62e432p-1f));
+  c = fma(c, r, Vec16::set1(1.0f));
+  return select(greater(least, x), Vec16::zero(), add_exponent(c, n));
 }
 
 /// x / (1 + e^-z), z = hi + lo >= -150: e^-z may lie beyond float32 while the quotient does not, so then both

@@ -129,6 +129,14 @@ ISTHMUS_INLINE Vec16 scale2(Vec16 a, Vec16 n) {
       },
       a, n);
 }
+ISTHMUS_INLINE Vec16 add_exponent(Vec16 a, Vec16 n) {
+  return each(
+      [](Quad x, Quad y) {
+        const int32x4_t shift = vshlq_n_s32(vcvtq_s32_f32(y), 23);
+        return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), shift));
+      },
+      a, n);
+}
 ISTHMUS_INLINE Vec16 abs(Vec16 a) {
   return each([](Quad x) { return vabsq_f32(x); }, a);
 }

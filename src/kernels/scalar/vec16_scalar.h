@@ -109,6 +109,8 @@ ISTHMUS_INLINE Vec16 scale2(Vec16 a, Vec16 n) {
     return a.lane[i] * power(first) * power(whole - first);
   });
 }
+/// The same for a in [1/2, 2) and a whole n in [-125, 0], where nothing is rounded; a NaN stays one.
+ISTHMUS_INLINE Vec16 add_exponent(Vec16 a, Vec16 n) { return scale2(a, n); }
 ISTHMUS_INLINE Vec16 abs(Vec16 a) {
   return Vec16::make([&](int i) { return __builtin_fabsf(a.lane[i]); });
 }
