@@ -21,9 +21,10 @@ constexpr uint64_t kMaxTemplateBytes = 1 << 20;
 Result<Precision> parse_precision(const std::string& text) {
   if (text == "default") return Precision::kDefault;
   if (text == "fast") return Precision::kFast;
+  if (text == "bf16") return Precision::kBf16;
   if (text == "f32") return Precision::kReference;
-  const std::vector<std::string> known = {"default", "fast", "f32"};
-  return invalid_argument("--precision is '" + text + "'; known are default, fast and f32" +
+  const std::vector<std::string> known = {"default", "fast", "bf16", "f32"};
+  return invalid_argument("--precision is '" + text + "'; known are default, fast, bf16 and f32" +
                           did_you_mean(text, known));
 }
 
@@ -55,8 +56,8 @@ void add_model_args(CLI::App& app, ModelArgs& args, bool chat) {
       ->type_name("TYPE")
       ->capture_default_str();
   app.add_option("--precision", args.precision,
-                 "arithmetic: default (within 1e-6 of float32), fast (8-bit activations for prompts) or f32 "
-                 "(reference, slow)")
+                 "arithmetic: default (within 1e-6 of float32), fast (8-bit activations for prompts), bf16 "
+                 "(bfloat16 tiles for prompts, needs AMX) or f32 (reference, slow)")
       ->type_name("P")
       ->capture_default_str();
   if (chat) {

@@ -111,8 +111,9 @@ typedef int32_t isthmus_token;
 typedef enum isthmus_precision {
   /* one integer arithmetic with 16-bit activations: equal bits for any batch, split and thread count */
   ISTHMUS_PRECISION_DEFAULT = 0,
-  ISTHMUS_PRECISION_FAST = 1,     /* 8-bit activations for prompts: about twice as fast to read, less near */
-  ISTHMUS_PRECISION_REFERENCE = 2 /* float32: slow, four to eight times the memory */
+  ISTHMUS_PRECISION_FAST = 1,      /* 8-bit activations for prompts: about twice as fast to read, less near */
+  ISTHMUS_PRECISION_REFERENCE = 2, /* float32: slow, four to eight times the memory */
+  ISTHMUS_PRECISION_BF16 = 3 /* bfloat16 tiles for prompts: only on processors with AMX, an error elsewhere */
 } isthmus_precision;
 
 typedef enum isthmus_kv_type {

@@ -38,6 +38,8 @@ Precision precision_of(int32_t value) {
   switch (value) {
     case ISTHMUS_PRECISION_FAST:
       return Precision::kFast;
+    case ISTHMUS_PRECISION_BF16:
+      return Precision::kBf16;
     case ISTHMUS_PRECISION_REFERENCE:
       return Precision::kReference;
     default:
@@ -67,7 +69,7 @@ Result<ModelOptions> engine_options(const isthmus_model_options* options) {
       check_range(known.step_tokens, 1, std::numeric_limits<int32_t>::max(), "step_tokens"));
   ISTHMUS_RETURN_IF_ERROR(check_range(known.tree_tokens, 1, kMostTreeTokens, "tree_tokens"));
   ISTHMUS_RETURN_IF_ERROR(check_range(known.draft_tokens, 0, kMostDraftTokens, "draft_tokens"));
-  ISTHMUS_RETURN_IF_ERROR(check_choice(known.precision, ISTHMUS_PRECISION_REFERENCE, "options.precision"));
+  ISTHMUS_RETURN_IF_ERROR(check_choice(known.precision, ISTHMUS_PRECISION_BF16, "options.precision"));
   ISTHMUS_RETURN_IF_ERROR(check_choice(known.kv_type, ISTHMUS_KV_Q8_0, "options.kv_type"));
   ModelOptions out;
   out.context = known.context;

@@ -232,6 +232,9 @@ TEST(LanguageModel, BadRequestsAreTyped) {
   options.context = 1 << 20;
   EXPECT_EQ(LanguageModel::load(path, options).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(LanguageModel::load(path + ".absent", {}).status().code(), Code::kNotFound);
+  ModelOptions tiles;
+  tiles.precision = Precision::kBf16;
+  EXPECT_EQ(LanguageModel::load(path, tiles).status().code(), have_bf16() ? Code::kOk : Code::kUnsupported);
   ModelOptions broken;
   broken.chat_template = "{% if %}";
   EXPECT_EQ(LanguageModel::load(path, broken).status().code(), Code::kCorrupt);

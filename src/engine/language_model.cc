@@ -82,7 +82,11 @@ Result<ModelPlan> LanguageModel::plan(const std::string& path, const ModelOption
 
 Status LanguageModel::open(const std::string& path) {
   // A set that was asked for and is not there must not become another one.
-  ISTHMUS_RETURN_IF_ERROR(active_isa().status());
+  ISTHMUS_ASSIGN_OR_RETURN(const Isa isa, active_isa());
+  if (options_.precision == Precision::kBf16 && !have_bf16()) {
+    return unsupported("bf16 precision needs AMX tiles; the instruction set in use is " +
+                       std::string(isa_name(isa)));
+  }
   ISTHMUS_ASSIGN_OR_RETURN(GgufFile file, GgufFile::open(path));
   file_ = std::make_shared<const GgufFile>(std::move(file));
   plan_.threads = options_.threads == 0 ? os::usable_cpus() : options_.threads;
@@ -171,6 +175,7 @@ RunShape LanguageModel::run_shape() const {
 }
 
 Compute LanguageModel::prompt_compute() const {
+  if (options_.precision == Precision::kBf16) return Compute::kBf16;
   return options_.precision == Precision::kFast ? Compute::kInt8 : generation_compute();
 }
 

@@ -23,6 +23,10 @@ namespace isthmus {
 inline constexpr size_t kMaxTokens = 8;
 /// Tokens of a product of tiles (class TileKernel).
 inline constexpr size_t kStripTokens = 16;
+/// A record of Compute::kBf16: 32 bfloat16 values.
+inline constexpr size_t kBf16RecordBytes = 2 * kBlockCols;
+/// A block of an expanded panel: bfloat16 [16 column pairs][16 rows][2].
+inline constexpr size_t kBf16BlockBytes = 2 * kBlockCols * kPanelRows;
 /// Token counts with a kernel of their own: 1, 2, 3, 4 and kMaxTokens.
 inline constexpr size_t kTokenCounts = 5;
 /// Index of the kernel for `tokens` (1, 2, 3, 4 or kMaxTokens).
@@ -61,6 +65,10 @@ using TileKernel = void (*)(const TilePanels& w, const TileStrips& x, float* acc
 /// Expands units to unpacked blocks (unpacked_layout()): float32 scales and one byte per code. 64-byte
 /// aligned.
 using UnpackKernel = void (*)(const std::byte* w, size_t units, std::byte* out);
+/// Expands blocks [first, first + blocks) of a panel of any format to kBf16BlockBytes each, columns past
+/// `cols` to zeros. `first` is a multiple of 8. 64-byte aligned.
+using ExpandKernel = void (*)(const std::byte* panel, size_t cols, size_t first, size_t blocks,
+                              std::byte* out);
 /// One row of `cols` floats to ceil(cols / 32) records, `stride` bytes apart, columns past the end zero.
 using QuantizeKernel = void (*)(const float* x, size_t cols, std::byte* out, size_t stride);
 
@@ -83,6 +91,9 @@ struct LinearKernels {
   WideKernel dot_wide[kQuantFormats][2];                   // [PackFormat][Compute]
   size_t strip_tokens;                                     // records of that many tokens lie together
   TileKernel dot_tiles[kQuantFormats][2];                  // on unpacked blocks; null where no tiles are
+  QuantizeKernel round_bf16;                               // of Compute::kBf16; null where no tiles are
+  ExpandKernel expand[kPackFormats];                       // the same
+  TileKernel dot_bf16;                                     // the same; on expanded panels
   UnpackKernel unpack[kQuantFormats];                      // [PackFormat]
   FloatDotKernel dot_float[3][kTokenCounts];               // [PackFormat - kF32][token_index]
   StoreKernel store;

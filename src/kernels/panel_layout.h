@@ -35,6 +35,7 @@ enum class Compute : uint8_t {
   kInt8,   // 8 bits per value, one scale per block of 32
   kInt16,  // two 8-bit planes per value (about 15.9 bits), one scale per block of 32
   kF32,    // weights expanded to float32, float32 activations: the reference
+  kBf16,   // both rounded to bfloat16, float32 sums in tiles: class `fast`, only where the set has tiles
 };
 
 /// What a packed matrix holds. The quantised ones come first, in the order of kPackFormats.

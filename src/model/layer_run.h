@@ -94,7 +94,8 @@ class LayerRun {
   const ModelConfig& config() const { return *s.config; }
 
  private:
-  bool few() const { return s.tokens <= kFewTokens; }
+  // A thread's own copy of the input has no room for the strips of bfloat16.
+  bool few() const { return s.tokens <= kFewTokens && s.compute != Compute::kBf16; }
   /// Makes rows of `src` [T][cols] the input of the products that follow.
   void set_input(const float* src, size_t cols);
   /// out [T][matrix.rows] = or += matrix input + bias, complete for all threads on return.

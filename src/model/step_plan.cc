@@ -25,6 +25,9 @@ Status StepPlan::check(const ForwardStep& step) const {
   if (exact_weights != (step.compute == Compute::kF32)) {
     return invalid_argument("the step's arithmetic does not fit the way the weights are packed");
   }
+  if (step.compute == Compute::kBf16 && !have_bf16()) {
+    return unsupported("products of bfloat16 need tiles, which the instruction set in use does not have");
+  }
   return ok_status();
 }
 

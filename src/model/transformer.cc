@@ -199,7 +199,9 @@ void Transformer::run_outputs(const ForwardStep& step, Workspace& workspace, Wor
 
 void Transformer::run_head(const float* rows, size_t n, Compute compute, float* logits, Workspace& workspace,
                            Worker& worker) const {
-  const Activations acts(rows, config_.d_model, n, config_.d_model, compute, workspace.out_acts_);
+  // Few rows: expanding the weights to bfloat16 would cost more time than it saves.
+  const Compute used = compute == Compute::kBf16 ? Compute::kInt16 : compute;
+  const Activations acts(rows, config_.d_model, n, config_.d_model, used, workspace.out_acts_);
   const auto [first, last] = worker.range(n);
   quantize_activations(acts, first, last);
   worker.barrier();

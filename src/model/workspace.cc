@@ -37,6 +37,13 @@ uint64_t attention_bytes(const ModelConfig& config, const RunShape& shape, size_
   return std::max(need(1), need(shape.max_tokens));
 }
 
+/// Memory of a product's input. A step may use any class but the reference's.
+uint64_t input_bytes(size_t tokens, size_t cols, Compute compute) {
+  const uint64_t bytes = Activations::bytes(tokens, cols, compute);
+  if (compute == Compute::kF32 || !have_bf16()) return bytes;
+  return std::max<uint64_t>(bytes, Activations::bytes(tokens, cols, Compute::kBf16));
+}
+
 /// Calls `take(bytes)` for each buffer in a fixed order, so that counting and laying out cannot differ.
 struct Layout {
   uint64_t bytes = 0;
@@ -64,7 +71,7 @@ Offsets lay_out(const ModelConfig& config, const RunShape& shape, Compute comput
   o.attn = floats(t, config.q_dim());
   o.hidden = floats(t, config.d_ff);
   o.branch = floats(t, config.d_model);
-  o.acts = layout.take(Activations::bytes(shape.max_tokens, widest_input(config), compute));
+  o.acts = layout.take(input_bytes(shape.max_tokens, widest_input(config), compute));
   o.attention = layout.take(attention_bytes(config, shape, threads));
   o.out_rows = floats(shape.max_outputs, config.d_model);
   o.out_acts = layout.take(Activations::bytes(shape.max_outputs, config.d_model, compute));

@@ -83,12 +83,13 @@ TEST_P(GuardedLinear, ProductsStayInTheirBuffers) {
     if (!row_bytes(type, cols)) continue;
     const auto src = random_rows(type, rows, cols, static_cast<uint32_t>(cols));
     const auto bias = random_floats(rows, 5);
-    for (const Compute compute : {Compute::kInt8, Compute::kInt16, Compute::kF32}) {
+    for (const Compute compute : {Compute::kInt8, Compute::kInt16, Compute::kF32, Compute::kBf16}) {
       const auto packed = pack(type, src, rows, cols, compute);
-      for (size_t tokens = 1; tokens <= 9; ++tokens) {
+      for (const size_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 19}) {
         const auto x = random_floats(tokens * cols, 7);
         std::vector<float> y(tokens * rows);
         for (const Isa isa : tested_isas()) {
+          if (compute == Compute::kBf16 && !have_bf16(linear_kernels_for(isa))) continue;
           const size_t need = Activations::bytes(tokens, cols, compute, linear_kernels_for(isa));
           AlignedBytes memory(need);
           const auto want = products(packed.matrix, x.data(), tokens, compute, isa, bias.data(),

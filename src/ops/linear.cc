@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "ops/aligned_bytes.h"
+#include "ops/linear_bf16.h"
 #include "ops/linear_streams.h"
 #include "ops/linear_tiles.h"
 
@@ -270,8 +271,25 @@ void run_unpacked(const Job& job, const Lane* lanes, size_t first, size_t last, 
   }
 }
 
+/// Panels [first, last) in class `fast`.
+void run_bf16(const Job& job, size_t first, size_t last, const Activations& x) {
+  Bf16Lane lanes[2];
+  for (size_t l = 0; l < job.lanes; ++l) {
+    const PackedMatrix& w = *job.w[l];
+    lanes[l] = {w.data, panel_bytes(w.format, w.cols), x.kernels().expand[static_cast<size_t>(w.format)]};
+  }
+  alignas(64) std::byte least[bf16_scratch_bytes(2)];  // when there is no memory: slower, the same bits
+  std::byte* scratch = thread_scratch();
+  Bf16Run run({lanes, job.lanes}, x, scratch == nullptr ? least : scratch,
+              scratch == nullptr ? sizeof(least) : kLinearScratchBytes);
+  run.run(first, last, [&](size_t panel, size_t tile, float* acc, const float* second) {
+    finish(job, x, panel, tile, acc, second);
+  });
+}
+
 void run_job(const Job& job, size_t first, size_t last, const Activations& x, const StreamPlan& plan) {
   if (first >= last) return;
+  if (x.compute() == Compute::kBf16) return run_bf16(job, first, last, x);
   const Lane lanes[2] = {Lane(*job.w[0], x), Lane(*job.w[job.lanes - 1], x)};
   const bool quantised = lanes[0].quantised && lanes[1].quantised;
   if (quantised && x.tokens() >= kUnpackTokens) {
@@ -290,6 +308,10 @@ size_t panel_cost(const Job& job, const Activations& x) {
   for (size_t lane = 0; lane < job.lanes; ++lane) {
     const PackedMatrix& w = *job.w[lane];
     const bool plain = !is_quantised(w.format);
+    if (x.compute() == Compute::kBf16) {
+      cost += w.cols;
+      continue;
+    }
     cost += x.tokens() < kUnpackTokens ? panel_bytes(w.format, w.cols) : w.cols * (plain ? 4 : 1);
   }
   return cost;

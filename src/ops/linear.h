@@ -7,13 +7,17 @@
 //   s); per output one float32 chain over the blocks, ascending; in a block first columns 0-15 then 16-31
 //   where the type has a scale per 16, else all 32 at once: acc = fma(float(sum w q), scale_w * s, acc), the
 //   sum exact in int32; then, where the type has a minimum, acc = fma(min_w, s * float(sum q), acc).
-// F32, F16 and BF16 weights use float32 activations: acc = fma(w, x, acc), columns ascending. The epilogue
+// F32, F16 and BF16 weights use float32 activations: acc = fma(w, x, acc), columns ascending. Class `fast`
+// (kBf16, where the set has tiles) rounds weights of every type (fma(code, scale, min) in float32 first) and
+// activations to bfloat16; sums are those of the tile instruction, blocks of 32 columns ascending: the same
+// bits for any batch, tile and thread count; NaN and infinities go where IEEE 754 sends them. The epilogue
 // adds the bias, then (accumulate) y. A block of x with a NaN or infinity makes its products NaN; a block
 // whose largest magnitude is below 2^-100 counts as zero.
 //
 // Memory is the caller's; the one exception is a scratch of kLinearScratchBytes per thread that runs products
 // of 9 or more tokens, kept for the thread's life. Preconditions (checked by assertions in debug builds):
-// matrix and activations agree in columns; Compute::kF32 activations meet only plain formats. All functions
+// matrix and activations agree in columns; Compute::kF32 activations meet only plain formats, Compute::kBf16
+// ones only kernels that have_bf16(). All functions
 // are safe on any thread for distinct outputs. No function here waits for another thread.
 #pragma once
 
@@ -31,6 +35,9 @@ namespace isthmus {
 
 /// Unpacked weights of the panels that a thread works on; sized for the second-level cache.
 inline constexpr size_t kLinearScratchBytes = size_t{768} * 1024;
+
+/// Whether products may use Compute::kBf16.
+inline bool have_bf16(const LinearKernels& kernels = linear_kernels()) { return kernels.dot_bf16 != nullptr; }
 
 /// View of a packed matrix of `rows` x `cols`; `data` is 64-byte aligned and outlives the view.
 struct PackedMatrix {
@@ -83,7 +90,7 @@ class Activations {
   /// is tile_stride() bytes on, the next token's record follows. There are records to a multiple of 256
   /// columns, those past the end zero.
   std::byte* record(size_t tile, size_t token, size_t block) const;
-  size_t tile_stride(size_t tile) const { return strip_size(tile * kMaxTokens / strip_) * record_bytes_; }
+  size_t tile_stride(size_t tile) const;
 
   /// Strips of kernels().strip_tokens tokens: where that is more than a tile, the records of a block lie
   /// together for a strip, so that the tiles of a strip are neighbours.
@@ -92,11 +99,6 @@ class Activations {
   size_t strip_bytes() const;
 
  private:
-  size_t strip_size(size_t strip) const {
-    const size_t rest = tokens_ - strip * strip_;
-    return rest < strip_ ? rest : strip_;
-  }
-
   const float* x_;
   size_t ldx_;
   size_t tokens_;

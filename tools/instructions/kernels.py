@@ -9,13 +9,16 @@ from instructions.loops import Instruction, tiles_of
 FORMAT = re.compile(r"^(\S+):\s+file format (\S+)$")
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 COMMENT = re.compile(r"^ [0-9a-f]{4,} ((?:[0-9a-f]{2,8} ){1,4})")
-ISAS = ("avx512", "avx2")  # in this order: found in the names of object files
+ISAS = ("avx512", "avx2", "amx")  # in this order: found in the names of object files
+MODEL = "_model."  # an object file of modelled instructions: no machine's kernels
 
 DOT = re.compile(r"\b(dot_units|dot_wide)<\w+, PanelLayout\{([^}]*)\}, \(Compute\)(\d)(?:, (\d+))?>\(")
 PLAIN = re.compile(r"\b(dot_plain)<\w+, \(PackFormat\)(\d+), (\d+)>\(")
 ROWS = re.compile(r"\b(score_rows|sum_rows)<Load(\w+), (\d+)ul>\(")
 Q8_ROWS = re.compile(r"\b(score|sum)_q8_rows<(\d+)ul>\(")
 Q8_ALL_ROWS = re.compile(r"\b(scores|weighted_sum)_q8\(")
+TILES = re.compile(r"\bIntProduct<\w+, PanelLayout\{([^}]*)\}, \(Compute\)(\d)>::run\(")
+BF16_TILES = re.compile(r"\bmultiply_bf16<\w+, (\d+), (\d+)>\(")
 ALL_ROWS = re.compile(r"\b(scores|weighted_sum)<Load(\w+)>\(")
 
 
@@ -45,6 +48,7 @@ class Formats:
             self.packed.setdefault(tuple(layout), []).append(name)
             unpacked = (8, 0, zero, groups, has_min, float_scale, 0, 1, limit)
             self.unpacked.setdefault(unpacked, []).append(name)
+        self.half_blocks = {self.of_layout(", ".join(map(str, fields))) for fields in self.unpacked if fields[3] == 2}
 
     def of_layout(self, fields):
         """A name for the template argument as the demangler writes it, without zeros at its end."""
@@ -63,6 +67,12 @@ def kernel_of(function, formats):
     match = DOT.search(name)
     if match:
         return match[1], formats.of_layout(match[2]), formats.computes[int(match[3])], match[4] or "8"
+    match = TILES.search(name)
+    if match:
+        return "tiles", formats.of_layout(match[1]), formats.computes[int(match[2])], "16"
+    match = BF16_TILES.search(name)
+    if match:
+        return "tiles", f"{16 * int(match[1])}-rows", "Bf16", str(16 * int(match[2]))
     match = PLAIN.search(name)
     if match:
         return match[1], formats.names[int(match[2])], "F32", match[3]
@@ -79,10 +89,15 @@ def kernel_of(function, formats):
     return (match[1], match[2].upper(), "F32", "-") if match else None
 
 
-def figures_of(kernel, code, isa):
+def figures_of(kernel, code, isa, formats):
     """[(tokens, instructions per multiply-accumulate)] of one function: of the loop with most multiplications, or, where
     several numbers of tokens are handled in one function, of each loop by its number of multiply instructions."""
-    name, _, compute, tokens = kernel
+    name, layout, compute, tokens = kernel
+    if name == "tiles":
+        # 16 x 16 outputs over 32 columns, or over the 16 that share a scale.
+        macs = 16 * 16 * (16 if layout in formats.half_blocks else 32)
+        loop = tiles_of(code, is_float=False, tile_macs=macs)[0]
+        return [(tokens, (2 if compute == "Int16" else 1) * loop.per_mac())]
     tiles = tiles_of(code, is_float=compute == "F32")
     # 16-bit activations are two planes of bytes there: a product of theirs takes two multiplications.
     planes = 2 if isa == "avx512" and compute == "Int16" else 1
@@ -125,7 +140,7 @@ def measure(files, formats):
     found = {}
     twins = []
     for where, kind, name, code in functions(objdump(["-d", "--no-show-raw-insn", "-C"], files)):
-        isa = next((isa for isa in ISAS if isa in where), None)
+        isa = next((isa for isa in ISAS if isa in where and MODEL not in where), None)
         kernel = kernel_of(name, formats) if isa and "x86-64" in kind else None
         if kernel is None:
             continue
@@ -133,7 +148,7 @@ def measure(files, formats):
         if twin is not None:
             twins.append(((isa, *kernel), (isa, *(kernel_of(twin, formats) or kernel))))
             continue
-        for tokens, figure in figures_of(kernel, code, isa):
+        for tokens, figure in figures_of(kernel, code, isa, formats):
             key = (isa, *kernel[:3], tokens)
             found[key] = max(figure, found.get(key, 0))
     for key, twin in twins:

@@ -9,6 +9,7 @@ TARGET = re.compile(r"^([0-9a-f]+)\b")
 WIDTHS = (("%zmm", 64), ("%ymm", 32), ("%xmm", 16))
 # Bytes of a register per multiplication.
 INTEGER = {"vpdpbusd": 1, "vpmaddubsw": 1, "vpdpwssd": 2, "vpmaddwd": 2}
+TILE = {"tdpbsud", "tdpbf16ps"}
 FLOAT = re.compile(r"^vfn?m(add|sub)\d*ps$")
 
 
@@ -38,9 +39,11 @@ class Instruction:
         return int(match[1], 16) if match else None
 
 
-def multiplications(code, is_float):
+def multiplications(code, is_float, tile_macs=0):
     """Multiply-accumulates of each instruction. Those of the other kind are overhead, and so is a vpmaddwd that only widens
-    the sums of vpmaddubsw."""
+    the sums of vpmaddubsw. `tile_macs`: only products of tiles count, as many each (a tile's shape is not in the code)."""
+    if tile_macs > 0:
+        return [tile_macs if instruction.name in TILE else 0 for instruction in code]
     widens = any(i.name == "vpmaddubsw" for i in code)
     counts = []
     for instruction in code:
@@ -143,15 +146,18 @@ class Tile:
         return self.instructions / self.macs
 
 
-def tiles_of(code, is_float):
+def tiles_of(code, is_float, tile_macs=0):
     """The loops that hold multiplications outside the loops inside them, those with most of them first, equal ones by
-    instructions per multiplication. The whole function counts where it is not in a loop."""
-    counts = multiplications(code, is_float)
+    instructions per multiplication. The whole function counts where it is not in a loop; with tiles, whose first product
+    stands before the loop, only where there is no loop at all."""
+    counts = multiplications(code, is_float, tile_macs)
     bodies = [*loops_of(code), set(range(len(code)))]
     own = [0] * len(bodies)
     for index, macs in enumerate(counts):
         if macs > 0:
             own[next(number for number, body in enumerate(bodies) if index in body)] += macs
     tiles = [(macs, Tile(code, counts, body)) for macs, body in zip(own, bodies) if macs > 0]
+    if tile_macs > 0 and len(tiles) > 1 and own[-1] > 0:
+        tiles.pop()
     tiles.sort(key=lambda pair: (pair[0], pair[1].per_mac()), reverse=True)
     return [tile for _, tile in tiles]

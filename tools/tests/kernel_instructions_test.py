@@ -141,6 +141,19 @@ class KernelInstructionsTest(unittest.TestCase):
         found = self.table(object_file("linear_avx512.cc.o", twin, first))
         self.assertEqual(found, ["avx512 dot_units MXFP4:unpacked Int8 1 0.0781", "avx512 dot_units Q4_0 Int8 1 0.0781"])
 
+    def test_tiles(self):
+        step = ["tdpbsud %tmm4,%tmm2,%tmm0", "tdpbsud %tmm4,%tmm3,%tmm1"]
+        body = [*step, "vfmadd231ps %zmm18,%zmm1,%zmm17", *step, "jne 20 <x>", "ret"]  # the loop: 4 instructions
+        coarse = MXFP4_UNPACKED
+        fine = "isthmus::PanelLayout{8, 0, 5, 2, false, (isthmus::ScaleKind)5, (isthmus::CodeTable)0, 1, 63}"
+        names = [f"{SPACE}IntProduct<{SPACE}HardwareTiles, {layout}, (isthmus::Compute)1>::run(void)" for layout in (coarse, fine)]
+        parts = [function(name, *body) for name in names]
+        parts.append(function(f"void {SPACE}multiply_bf16<{SPACE}HardwareTiles, 2, 1>(void)",
+                              "tdpbf16ps %tmm6,%tmm4,%tmm0", "tdpbf16ps %tmm7,%tmm4,%tmm2", "jne 0 <x>", "ret"))
+        found = self.table(object_file("linear_amx.cc.o", *parts), object_file("linear_amx_model.cc.o", parts[0]))
+        self.assertEqual(found, ["amx tiles 32-rows Bf16 16 0.0002", "amx tiles MXFP4:unpacked Int16 16 0.0005",
+                                 "amx tiles Q6_K:unpacked Int16 16 0.0010"])
+
     def test_other_functions_and_sets_are_left_out(self):
         self.assertEqual(self.table(object_file("linear_scalar.cc.o", function(dot("ScalarVec", Q4_0, 0, 1), *DOT_LOOP)),
                                     object_file("isa_avx2.cc.o", function("isthmus::isa()", *DOT_LOOP))), [])

@@ -1,3 +1,4 @@
+#include "kernels/amx/bf16_tiles.h"
 #include "kernels/amx/linear_tiles.h"
 #include "kernels/amx/tiles_hardware.h"
 
@@ -8,6 +9,7 @@ const LinearKernels& amx_linear() {
     LinearKernels t = avx512_linear();
     t.isa = Isa::kAmx;
     fill_tiles<HardwareTiles>(t);
+    fill_bf16<HardwareTiles>(t);
     return t;
   }();
   return table;

@@ -1,3 +1,4 @@
+#include "kernels/amx/bf16_tiles.h"
 #include "kernels/amx/linear_tiles.h"
 #include "kernels/amx/tile_model.h"
 #include "kernels/amx/tile_probe.h"
@@ -9,6 +10,7 @@ const LinearKernels& amx_model_linear() {
     LinearKernels t = avx512_linear();
     t.isa = Isa::kAmxModel;
     fill_tiles<ModelTiles>(t);
+    fill_bf16<ModelTiles>(t);
     return t;
   }();
   return table;

@@ -25,6 +25,28 @@ for set in $sets; do
   check "$set: the text of scalar" cmp "$scratch/scalar.text" "$scratch/$set.text"
   check "$set: the logits of scalar, bit for bit" cmp "$scratch/scalar.rows" "$scratch/$set.rows"
 done
+# ---- prompts in bfloat16, where there are tiles or a model of them ----
+for set in $sets; do
+  export ISTHMUS_ISA=$set
+  case $set in
+    amx*)
+      for threads in 1 2; do
+        run_program eval kl "$model" "$text" --precision bf16 --save "$scratch/$threads.rows" --ctx 128 --windows 1 -t $threads
+        expect "$set: bf16, $threads thread(s)" 0
+      done
+      check "$set: bf16 has the same bits with any number of threads" cmp "$scratch/1.rows" "$scratch/2.rows"
+      run_program eval kl "$model" "$scratch/1.rows" --json
+      expect "$set: bf16 is near the default" 0
+      check "$set: mean KL below 2e-4" python3 -c 'import json, sys; sys.exit(json.load(open(sys.argv[1]))["mean_kl"] > 2e-4)' \
+        "$scratch/out"
+      ;;
+    *)
+      run_program run "$model" "Hello" --precision bf16
+      expect "$set: bf16 without tiles" 6 "" "needs AMX tiles; the instruction set in use is $set"
+      ;;
+  esac
+done
+
 case " $sets " in
   *" amx "*) ;;
   *)
