@@ -74,6 +74,22 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
+/// Class `fast`, which scalar does not have: the processor's tiles against their model.
+void check_bf16(SelfTestResult& result, ThreadPool& pool) {
+  if (!have_bf16(linear_kernels_for(result.isa))) return;
+  Rng rng(20260103);
+  for (const DType type : kTypes) {
+    const TestMatrix matrix = make_matrix(type, rng);
+    if (matrix.data == nullptr) continue;  // check_products() has said so
+    const auto x = random_floats(kTokens * kCols, rng);
+    ++result.checks;
+    if (!same_bits(product(matrix, x, kTokens, Compute::kBf16, Isa::kAmxModel, pool),
+                   product(matrix, x, kTokens, Compute::kBf16, result.isa, pool))) {
+      result.failures.push_back(std::string(dtype_info(type).name) + ", bfloat16 tiles");
+    }
+  }
+}
+
 void check_products(SelfTestResult& result, ThreadPool& pool) {
   Rng rng(20260101);
   for (const DType type : kTypes) {
@@ -135,6 +151,7 @@ std::vector<SelfTestResult> self_test_kernels() {
     SelfTestResult result;
     result.isa = isa;
     check_products(result, pool);
+    check_bf16(result, pool);
     check_floats(result);
     out.push_back(std::move(result));
   }
