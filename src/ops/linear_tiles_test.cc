@@ -123,7 +123,9 @@ struct Mixture {
 
 TEST(Tiles, GatedProductsAndWideMatricesGiveTheSameBits) {
   const size_t tokens = 35;
-  for (const auto& [rows, cols] : {std::pair<size_t, size_t>{90, 576}, {18, 16384}}) {
+  for (const auto& shape : {std::pair<size_t, size_t>{90, 576}, {18, 16384}}) {
+    const size_t rows = shape.first;
+    const size_t cols = shape.second;
     const auto gate =
         pack(DType::kQ4_1, random_rows(DType::kQ4_1, rows, cols, 2), rows, cols, Compute::kInt16);
     const auto up = pack(DType::kQ5_0, random_rows(DType::kQ5_0, rows, cols, 3), rows, cols, Compute::kInt16);
