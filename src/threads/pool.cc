@@ -33,7 +33,7 @@ struct ThreadPool::Impl {
   size_t count = 1;
   bool crowded = false;  // more threads than CPUs
   std::mutex run_mutex;
-  const std::function<void(Worker&)>* body = nullptr;
+  Region body;
   std::vector<std::thread> threads;
 
   alignas(64) std::atomic<uint32_t> region{0};  // number of the region to run
@@ -92,7 +92,7 @@ ThreadPool::ThreadPool(size_t threads, bool pin) : impl_(std::make_unique<Impl>(
       for (;;) {
         seen = impl_->next_region(seen);
         if (impl_->stop.load(std::memory_order_acquire)) return;
-        (*impl_->body)(worker);
+        impl_->body(worker);
         impl_->running.fetch_sub(1, std::memory_order_release);
       }
     });
@@ -108,11 +108,11 @@ ThreadPool::~ThreadPool() {
 
 size_t ThreadPool::size() const { return impl_->count; }
 
-void ThreadPool::run(const std::function<void(Worker&)>& body) {
+void ThreadPool::run_region(Region body) {
   const std::lock_guard<std::mutex> lock(impl_->run_mutex);
   Worker self(*this, 0, impl_->count);
   if (impl_->count > 1) {
-    impl_->body = &body;
+    impl_->body = body;
     impl_->running.store(impl_->count - 1, std::memory_order_relaxed);
     impl_->region.fetch_add(1, std::memory_order_release);
     impl_->region.notify_all();

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <utility>
 
@@ -46,11 +45,23 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   size_t size() const;
-  /// Runs `body` on every thread; returns when all have returned. `body` must not throw.
-  void run(const std::function<void(Worker&)>& body);
+  /// Runs `body`, a callable on a Worker&, on every thread; returns when all have returned. It must not
+  /// throw. Takes no memory.
+  template <class Body>
+  void run(const Body& body) {
+    run_region(
+        {&body, [](const void* callable, Worker& worker) { (*static_cast<const Body*>(callable))(worker); }});
+  }
 
  private:
   friend class Worker;
+  /// A callable that outlives the region.
+  struct Region {
+    const void* callable = nullptr;
+    void (*call)(const void*, Worker&) = nullptr;
+    void operator()(Worker& worker) const { call(callable, worker); }
+  };
+  void run_region(Region region);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
