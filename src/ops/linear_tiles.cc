@@ -19,18 +19,18 @@ std::atomic<bool> plan_int16{TilePlan{}.int16};
 constexpr size_t kTokens = 4 * kStripTokens;
 constexpr size_t kCols = 1024;
 constexpr size_t kRowsPerThread = 256;
-constexpr int kRounds = 4;  // the first one warms up
+constexpr int kTileRounds = 4;  // the first one warms up
 
 /// The memory of one timed product.
-struct Probe {
+struct TileProbe {
   AlignedBytes weights;
   AlignedBytes records;
   std::vector<float> x;
   std::vector<float> y;
   PackedMatrix matrix{};
 
-  static Result<Probe> create(size_t threads) {
-    Probe out;
+  static Result<TileProbe> create(size_t threads) {
+    TileProbe out;
     const size_t rows = threads * kRowsPerThread;
     const size_t bytes = panel_count(rows) * panel_bytes(PackFormat::kQ4_0, kCols);
     out.weights = aligned_bytes(bytes, kVectorBytes);
@@ -51,7 +51,7 @@ struct Probe {
     quantize_activations(acts, 0, kTokens);
     const LinearTask task{&matrix, y.data(), matrix.rows};
     double least = 1e9;
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kTileRounds; ++round) {
       const auto start = std::chrono::steady_clock::now();
       pool.run([&](Worker& worker) { linear({&task, 1}, acts, worker); });
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
@@ -80,7 +80,7 @@ Result<TileSpeeds> measure_tiles(ThreadPool& pool) {
   if (linear_kernels().isa != Isa::kAmx) {
     return failed_precondition("the instruction set in use has no tiles");
   }
-  ISTHMUS_ASSIGN_OR_RETURN(Probe probe, Probe::create(pool.size()));
+  ISTHMUS_ASSIGN_OR_RETURN(TileProbe probe, TileProbe::create(pool.size()));
   const TilePlan before = tile_plan();
   TileSpeeds out;
   set_tile_plan({true, true});

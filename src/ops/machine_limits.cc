@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kProbeBytes = size_t{256} << 20;  // larger than the caches of machines that run small models
+constexpr size_t kReadBytes = size_t{256} << 20;  // larger than the caches of machines that run small models
 
 constexpr size_t kPeakRounds = 50000;
 
@@ -38,15 +38,15 @@ uint64_t read_streams(const uint64_t* words, size_t first, size_t last, size_t s
 }  // namespace
 
 Result<BandwidthProbe> BandwidthProbe::create() {
-  ISTHMUS_ASSIGN_OR_RETURN(HugeArena buffer, HugeArena::allocate(kProbeBytes));
-  std::fill_n(reinterpret_cast<uint64_t*>(buffer.data()), kProbeBytes / sizeof(uint64_t), uint64_t{1});
+  ISTHMUS_ASSIGN_OR_RETURN(HugeArena buffer, HugeArena::allocate(kReadBytes));
+  std::fill_n(reinterpret_cast<uint64_t*>(buffer.data()), kReadBytes / sizeof(uint64_t), uint64_t{1});
   return BandwidthProbe(std::move(buffer));
 }
 
 double BandwidthProbe::read(size_t threads, size_t streams) const {
   ThreadPool pool(threads);
   const auto* words = reinterpret_cast<const uint64_t*>(buffer_.data());
-  const size_t n = kProbeBytes / sizeof(uint64_t);
+  const size_t n = kReadBytes / sizeof(uint64_t);
   double rates[5];
   std::atomic<uint64_t> sink{0};
   for (double& rate : rates) {
@@ -55,7 +55,7 @@ double BandwidthProbe::read(size_t threads, size_t streams) const {
       const auto [first, last] = worker.range(n, 64);
       sink += read_streams(words, first, last, streams);
     });
-    rate = static_cast<double>(kProbeBytes) / seconds_since(start) / 1e9;
+    rate = static_cast<double>(kReadBytes) / seconds_since(start) / 1e9;
   }
   std::nth_element(rates, rates + 2, rates + 5);
   return rates[2];

@@ -78,8 +78,8 @@ ISTHMUS_INLINE void expand_group(const std::byte* unit, int block, const std::by
     const __m512 w1 = value(_mm512_and_si512(_mm512_srli_epi32(codes, 8), byte));
     const __m512 w2 = value(_mm512_and_si512(_mm512_srli_epi32(codes, 16), byte));
     const __m512 w3 = value(_mm512_srli_epi32(codes, 24));
-    _mm512_store_si512(out + (2 * kVector) * kVectorBytes, pair_words(w0, w1));
-    _mm512_store_si512(out + (2 * kVector + 1) * kVectorBytes, pair_words(w2, w3));
+    _mm512_store_si512(out + size_t{2} * kVector * kVectorBytes, pair_words(w0, w1));
+    _mm512_store_si512(out + (size_t{2} * kVector + 1) * kVectorBytes, pair_words(w2, w3));
   });
 }
 

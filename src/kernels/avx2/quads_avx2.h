@@ -62,7 +62,7 @@ ISTHMUS_INLINE void pack_quads(__m256i x, int32_t* words) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(words), _mm256_castsi256_si128(packed));
 }
 ISTHMUS_INLINE void pack_query(const int32_t* x, int32_t* words) {
-  for (int i = 0; i < 4; ++i) pack_quads(load_quads(x, i), words + 4 * i);
+  for (size_t i = 0; i < 4; ++i) pack_quads(load_quads(x, static_cast<int>(i)), words + 4 * i);
 }
 ISTHMUS_INLINE void pack_weights(Vec16 a, Vec16 b, int32_t* words) {
   pack_quads(_mm256_cvtps_epi32(a.lo), words);

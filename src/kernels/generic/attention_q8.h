@@ -253,10 +253,10 @@ void expand_keys_q8(const void* part, size_t head_dim, float* out) {
     const auto* cell = static_cast<const uint8_t*>(part) + d / kQ8Dims * kQ8CellBytes;
     const size_t dims = at_most(head_dim - d / kQ8Dims * kQ8Dims, kQ8Dims);
     const auto* scales = reinterpret_cast<const uint16_t*>(cell + dims * kBlockKeys);
+    const size_t quad = d % kQ8Dims / 4;
+    const uint8_t* codes = cell + quad * 4 * kBlockKeys + d % 4;
     float code[kBlockKeys];
-    for (size_t j = 0; j < kBlockKeys; ++j) {
-      code[j] = static_cast<float>(cell[d % kQ8Dims / 4 * 4 * kBlockKeys + 4 * j + d % 4] - kQ8KeyZero);
-    }
+    for (size_t j = 0; j < kBlockKeys; ++j) code[j] = static_cast<float>(codes[4 * j] - kQ8KeyZero);
     for (size_t j = 0; j < kBlockKeys; j += 16) {
       (Vec16::load(code + j) * Vec16::load_f16(scales + j)).store(out + d * kBlockKeys + j);
     }

@@ -69,14 +69,14 @@ ISTHMUS_INLINE float block_scale(const float* x, float* inverse) {
 
 /// Codes of a block: x * inverse, rounded half to even by adding 1.5 * 2^23.
 ISTHMUS_INLINE void round_block(const float* x, float inverse, int32_t* q) {
-  constexpr float kRounder = 12582912.0f;
+  constexpr float kRoundHalfEven = 12582912.0f;
   if (inverse == 0.0f) {
     for (size_t i = 0; i < kBlockCols; ++i) q[i] = 0;
     return;
   }
   for (size_t i = 0; i < kBlockCols; ++i) {
-    const float shifted = x[i] * inverse + kRounder;
-    q[i] = __builtin_bit_cast(int32_t, shifted) - __builtin_bit_cast(int32_t, kRounder);
+    const float shifted = x[i] * inverse + kRoundHalfEven;
+    q[i] = __builtin_bit_cast(int32_t, shifted) - __builtin_bit_cast(int32_t, kRoundHalfEven);
   }
 }
 

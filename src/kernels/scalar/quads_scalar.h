@@ -34,7 +34,7 @@ struct ValueQuads {
   int32_t code[64];
   static ISTHMUS_INLINE ValueQuads load(const int8_t* p) {
     ValueQuads out;
-    for (int i = 0; i < 64; ++i) out.code[i] = p[i];
+    for (int i = 0; i < 64; ++i) out.code[i] = static_cast<int32_t>(p[i]);
     return out;
   }
 };
