@@ -91,13 +91,9 @@ ISTHMUS_INLINE void write_side(int32_t first, int32_t second, float scale, std::
   __builtin_memcpy(out, &side, sizeof(side));
 }
 
-/// A record from 32 values, in plain C++.
+/// The byte planes and words of a record, from its codes.
 template <class R>
-ISTHMUS_INLINE void write_record(const float* x, std::byte* out) {
-  alignas(64) int32_t q[kBlockCols];
-  float inverse;
-  const float scale = block_scale<R::kCompute>(x, &inverse);
-  round_block(x, inverse, q);
+ISTHMUS_INLINE void write_codes(const int32_t* q, std::byte* out) {
   if constexpr (R::kBytes) {
     auto* low = reinterpret_cast<int8_t*>(out + R::kLow);
     for (size_t i = 0; i < kBlockCols; ++i) low[i] = static_cast<int8_t>(q[i]);
@@ -115,6 +111,16 @@ ISTHMUS_INLINE void write_record(const float* x, std::byte* out) {
       words[i + 3] = static_cast<int16_t>(q[i + 3]);
     }
   }
+}
+
+/// A record from 32 values, in plain C++.
+template <class R>
+ISTHMUS_INLINE void write_record(const float* x, std::byte* out) {
+  alignas(64) int32_t q[kBlockCols];
+  float inverse;
+  const float scale = block_scale<R::kCompute>(x, &inverse);
+  round_block(x, inverse, q);
+  write_codes<R>(q, out);
   int32_t first = 0;
   int32_t second = 0;
   for (size_t i = 0; i < kBlockCols / 2; ++i) first += q[i];

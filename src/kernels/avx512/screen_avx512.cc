@@ -1,0 +1,11 @@
+#include "kernels/generic/screen_impl.h"
+#include "kernels/avx512/linear_vec.h"
+
+namespace isthmus::kernels {
+
+const ScreenKernels& avx512_screen() {
+  static constexpr ScreenKernels kTable = screen_table<Avx512Vec>();
+  return kTable;
+}
+
+}  // namespace isthmus::kernels
