@@ -65,7 +65,8 @@ class Bench {
     ISTHMUS_RETURN_IF_ERROR(measure_limit(row));
     std::vector<KvSequence> sequences;
     ISTHMUS_RETURN_IF_ERROR(fill(batch, depth, sequences));
-    ISTHMUS_RETURN_IF_ERROR(generate(sequences, std::min<size_t>(n, 4), nullptr));
+    ISTHMUS_RETURN_IF_ERROR(
+        generate(sequences, model_.two_stage_head() ? n : std::min<size_t>(n, 4), nullptr));
     std::vector<double> gaps;
     ISTHMUS_ASSIGN_OR_RETURN(EnergySpan span, EnergySpan::start(meter_, idle_watts_));
     for (int i = 0; i < grid_.repeats; ++i) {
@@ -76,10 +77,11 @@ class Bench {
     }
     row.gap_p50 = quantile(gaps, 0.5);
     row.gap_p99 = quantile(gaps, 0.99);
-    if (row.limit_gb_per_second > 0) {
+    if (row.limit_gb_per_second > 0 && !model_.two_stage_head()) {
       const double read = static_cast<double>(model_.transformer().weight_bytes()) * row.rate_each() / 1e9;
       row.share_of_limit = read / row.limit_gb_per_second;
     }
+    row.head = workspace_->head_figures();
     return finish(row, span, n * batch);
   }
 
@@ -147,7 +149,7 @@ class Bench {
   }
 
   /// One forward step over `count` random tokens of each sequence.
-  Status step(std::vector<KvSequence>& kvs, size_t count, Compute compute, Rows rows) {
+  Status step(std::vector<KvSequence>& kvs, size_t count, Compute compute, Rows rows, size_t best = 0) {
     ISTHMUS_RETURN_IF_ERROR(stop_.check());
     const auto tokens = random_tokens(kvs.size() * count);
     std::vector<ForwardSequence> sequences;
@@ -166,6 +168,7 @@ class Bench {
     if (!outputs.empty()) {
       step.outputs = outputs;
       step.logits = logits_.data();
+      step.best = best;
     }
     ISTHMUS_RETURN_IF_ERROR(model_.transformer().forward(step, *workspace_, pool_));
     for (auto& kv : kvs) kv.commit(count);
@@ -175,7 +178,8 @@ class Bench {
   Status generate(std::vector<KvSequence>& kvs, size_t n, std::vector<double>* gaps) {
     for (size_t i = 0; i < n; ++i) {
       const auto start = SteadyClock::now();
-      ISTHMUS_RETURN_IF_ERROR(step(kvs, 1, model_.generation_compute(), Rows::kNewest));
+      ISTHMUS_RETURN_IF_ERROR(
+          step(kvs, 1, model_.generation_compute(), Rows::kNewest, kvs.size() == 1 ? 1 : 0));
       if (gaps != nullptr) gaps->push_back(seconds_since(start));
     }
     return ok_status();
@@ -258,6 +262,9 @@ Result<BenchReport> run_bench(const ModelArgs& args, const BenchGrid& grid, cons
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(args, std::move(options), context));
   report.load_seconds = seconds_since(start);
   report.planned_bytes = model->memory_plan().total();
+  model->start_head();
+  model->wait_for_head();
+  report.head = head_json(*model, nullptr);
 
   const MeterChoice choice = choose_meter();
   report.energy_source = energy_source_name(choice.meter->source());

@@ -35,6 +35,7 @@ struct BenchRow {
   uint64_t peak_bytes = 0;          // of the process so far
   double limit_gb_per_second = 0;   // BandwidthProbe::limit() just before; 0: not asked for
   double share_of_limit = 0;        // bytes of the weights times steps per second, over that
+  HeadFigures head;                 // decode with one sequence: how the best logit was found
 
   double rate() const;  // median, of all sequences together
   double rate_each() const { return rate() / static_cast<double>(batch); }
@@ -48,6 +49,7 @@ struct BenchReport {
   double idle_watts = 0;
   uint64_t planned_bytes = 0;
   double load_seconds = 0;
+  nlohmann::ordered_json head;
   std::vector<BenchRow> rows;
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 
@@ -92,9 +93,15 @@ nlohmann::ordered_json row_json(const std::string& model, const BenchRow& r) {
           {"joules_per_token_gross", r.joules_gross},
           {"joules_per_token_net", r.joules_net},
           {"energy_long_enough", r.energy_long_enough},
-          {"peak_memory_bytes", r.peak_bytes},
           {"limit_gb_per_second", r.limit_gb_per_second},
-          {"share_of_limit", r.share_of_limit}};
+          {"share_of_limit", r.share_of_limit},
+          {"head_two_stage_steps", r.head.two_stage_steps},
+          {"head_full_steps", r.head.full_steps},
+          {"head_touched_share",
+           r.head.touched / static_cast<double>(std::max<uint64_t>(1, r.head.two_stage_steps))},
+          {"head_full_ms", r.head.full_seconds * 1e3},
+          {"head_two_stage_ms", r.head.two_stage_seconds * 1e3},
+          {"peak_memory_bytes", r.peak_bytes}};
 }
 
 Status bench(const BenchArgs& args, const Context& context) {
@@ -110,6 +117,7 @@ Status bench(const BenchArgs& args, const Context& context) {
                                   {"idle_watts", report.idle_watts},
                                   {"planned_memory_bytes", report.planned_bytes},
                                   {"load_seconds", report.load_seconds},
+                                  {"head", report.head},
                                   {"rows", nlohmann::ordered_json::array()}};
     for (const auto& row : report.rows) out["rows"].push_back(row_json(args.model.model, row));
     print_json(out);

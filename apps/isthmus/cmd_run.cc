@@ -55,7 +55,7 @@ nlohmann::ordered_json logprobs_json(const LanguageModel& model, const std::vect
 
 nlohmann::ordered_json result_json(const LanguageModel& model, const RunOptions& o,
                                    const GenerateResult& result, const SamplerParams& sampler,
-                                   const std::optional<Energy>& energy) {
+                                   const std::optional<Energy>& energy, const HeadFigures& head) {
   nlohmann::ordered_json out = {
       {"model", o.model.model}, {"text", result.text}, {"finish_reason", finish_reason_name(result.reason)}};
   if (!result.stop_string.empty()) out["stop_string"] = result.stop_string;
@@ -75,6 +75,7 @@ nlohmann::ordered_json result_json(const LanguageModel& model, const RunOptions&
   out["figures"] = figures_json(result.figures, energy);
   out["figures"]["planned_memory_bytes"] = model.memory_plan().total();
   out["packed_cache"] = packed_cache_json(model);
+  out["head"] = head_json(model, &head);
   return out;
 }
 
@@ -147,7 +148,7 @@ Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
     if (used.ok()) energy = *used;
   }
   if (context.json) {
-    print_json(result_json(*model, o, result, request.sampler, energy));
+    print_json(result_json(*model, o, result, request.sampler, energy, session->head_figures()));
   } else {
     if (!result.text.empty() && result.text.back() != '\n') static_cast<void>(write_answer("\n"));
     if (!o.quiet) {

@@ -28,6 +28,15 @@ Result<Precision> parse_precision(const std::string& text) {
                           did_you_mean(text, known));
 }
 
+Result<HeadMode> parse_head(const std::string& text) {
+  if (text == "full") return HeadMode::kFull;
+  if (text == "two-stage") return HeadMode::kTwoStage;
+  if (text == "auto") return HeadMode::kAuto;
+  const std::vector<std::string> known = {"full", "two-stage", "auto"};
+  return invalid_argument("--head is '" + text + "'; known are full, two-stage and auto" +
+                          did_you_mean(text, known));
+}
+
 /// A built-in name, or the text of a file.
 Result<std::string> read_template(const std::string& argument) {
   const auto builtin = ChatTemplate::builtin_names();
@@ -59,6 +68,12 @@ void add_model_args(CLI::App& app, ModelArgs& args, bool chat) {
                  "arithmetic: default (within 1e-6 of float32), fast (8-bit activations for prompts), bf16 "
                  "(bfloat16 tiles for prompts, needs AMX) or f32 (reference, slow)")
       ->type_name("P")
+      ->capture_default_str();
+  app.add_option(
+         "--head", args.head,
+         "how the likeliest tokens are found: full (read the whole output matrix), two-stage (the same "
+         "tokens from a coarse copy kept in memory) or auto")
+      ->type_name("HEAD")
       ->capture_default_str();
   if (chat) {
     app.add_option("--template", args.chat_template,
@@ -100,6 +115,7 @@ Result<ModelOptions> model_options(const ModelArgs& args) {
   options.threads = args.threads;
   options.context = args.context;
   ISTHMUS_ASSIGN_OR_RETURN(options.precision, parse_precision(args.precision));
+  ISTHMUS_ASSIGN_OR_RETURN(options.head, parse_head(args.head));
   const auto kv = kv_type_from_name(args.kv_type);
   if (!kv) return invalid_argument("--kv is '" + args.kv_type + "'; known are f32, f16, bf16 and q8_0");
   options.kv_type = *kv;
@@ -128,6 +144,28 @@ nlohmann::ordered_json packed_cache_json(const LanguageModel& model) {
   const PackedReport report = model.transformer().packed_report();
   nlohmann::ordered_json out = {{"state", packed_state_name(report.state)}};
   if (!report.reason.empty()) out["reason"] = report.reason;
+  return out;
+}
+
+nlohmann::ordered_json head_json(const LanguageModel& model, const HeadFigures* figures) {
+  static constexpr const char* kModes[] = {"full", "two-stage", "auto"};
+  const HeadReport report = model.head_report();
+  nlohmann::ordered_json out = {{"mode", kModes[static_cast<size_t>(model.options().head)]},
+                                {"state", head_state_name(report.state)}};
+  if (!report.reason.empty()) out["reason"] = report.reason;
+  if (report.state == HeadState::kOff) return out;
+  out["from_file"] = report.from_file;
+  out["bytes"] = report.bytes;
+  out["seconds"] = report.seconds;
+  if (figures == nullptr) return out;
+  out["full_steps"] = figures->full_steps;
+  out["two_stage_steps"] = figures->two_stage_steps;
+  out["fallbacks"] = figures->fallbacks;
+  out["pauses"] = figures->pauses;
+  const auto steps = static_cast<double>(std::max<uint64_t>(1, figures->two_stage_steps));
+  out["touched_share"] = figures->touched / steps;
+  out["full_ms"] = figures->full_seconds * 1e3;
+  out["two_stage_ms"] = figures->two_stage_seconds * 1e3;
   return out;
 }
 

@@ -22,11 +22,12 @@ struct ModelArgs {
   std::string kv_type = "f16";
   std::string precision = "default";
   std::string chat_template;  // file or built-in name
+  std::string head = "full";
   bool no_cache = false;
   StoreFlags store;
 };
 
-/// MODEL, --threads, --ctx, --memory, --kv, --precision, --no-cache, --models-dir and, with `chat`,
+/// MODEL, --threads, --ctx, --memory, --kv, --precision, --head, --no-cache, --models-dir and, with `chat`,
 /// --template.
 void add_model_args(CLI::App& app, ModelArgs& args, bool chat);
 
@@ -42,6 +43,9 @@ Result<std::shared_ptr<LanguageModel>> load_model(const ModelArgs& args, ModelOp
 
 /// Where the weights came from and what became of the packed cache: {"state", "reason"}.
 nlohmann::ordered_json packed_cache_json(const LanguageModel& model);
+
+/// How the best logits are found: {"mode", "state", …}, with the figures of the steps so far where given.
+nlohmann::ordered_json head_json(const LanguageModel& model, const HeadFigures* figures);
 
 struct SamplerArgs {
   SamplerParams params;

@@ -31,7 +31,11 @@ class Answer {
   /// False when there is nothing more to sample: the length is reached, the request cancelled or overdue.
   bool may_go_on(Time now);
   /// The next token, from the logits [vocab] after the newest one; nothing but the draw's state changes.
-  Result<Sampled> sample(std::span<const float> logits) { return sampler_.sample(logits, history_); }
+  /// `complete` is false when they may be right for the best wanted_logits() only.
+  Result<Sampled> sample(std::span<const float> logits, bool complete = true) {
+    return sampler_.sample(logits, history_, complete);
+  }
+  size_t wanted_logits() const { return sampler_.wanted_logits(); }
   /// Adds a token to the answer; false when the answer ends with it, otherwise the model reads it next.
   bool take(const Sampled& sampled, Time now);
   /// Ends the answer: always false, for use as `return end(reason)`.

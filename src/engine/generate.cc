@@ -55,7 +55,8 @@ class Run {
   Result<bool> next_token() {
     if (!answer_.may_go_on(SteadyClock::now())) return false;
     const auto logits = reader_ != nullptr ? reader_->logits() : session_.logits();
-    ISTHMUS_ASSIGN_OR_RETURN(const Sampled sampled, answer_.sample(logits));
+    ISTHMUS_ASSIGN_OR_RETURN(const Sampled sampled,
+                             answer_.sample(logits, reader_ != nullptr || session_.logits_complete()));
     if (!answer_.take(sampled, SteadyClock::now())) return false;
     return read_token(sampled.token);
   }
@@ -70,7 +71,9 @@ class Run {
       // The last token that may be sampled needs logits before it and none after it.
       ISTHMUS_RETURN_IF_ERROR(reader_->read(token, request_.max_tokens - answer_.generated() - 1));
     } else {
-      ISTHMUS_RETURN_IF_ERROR(session_.append({&token, 1}, Purpose::kGeneration, {}));
+      const size_t best = session_.model().two_stage_head() ? answer_.wanted_logits() : 0;
+      if (best > 0) session_.start_head();  // once; not before the first token is out
+      ISTHMUS_RETURN_IF_ERROR(session_.append({&token, 1}, Purpose::kGeneration, {}, best));
     }
     return true;
   }

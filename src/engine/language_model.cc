@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/head_text.h"
 #include "engine/lookup_proposer.h"
 #include "kernels/isa.h"
 #include "ops/linear_tiles.h"
@@ -16,6 +17,9 @@ namespace {
 constexpr uint64_t kCodeBytes = 3'500'000;
 // Stack and allocator cache of one compute thread, measured.
 constexpr uint64_t kThreadBytes = 100'000;
+// HeadMode::kAuto: the least share of the weights that the output matrix must have.
+constexpr double kHeadShare = 0.15;
+constexpr size_t kHeadTokens = 1536;  // of the calibration text
 
 Compute packing_of(Precision precision) {
   return precision == Precision::kReference ? Compute::kF32 : Compute::kInt16;
@@ -49,6 +53,7 @@ Status LanguageModel::check_limit() const {
                       std::to_string(plan_.context) + " tokens " + format_bytes(plan_.memory.kv) +
                       ", work buffers " + format_bytes(plan_.memory.work) + ", tokenizer " +
                       format_bytes(plan_.text);
+  if (plan_.memory.head > 0) parts += ", output head " + format_bytes(plan_.memory.head);
   if (options_.process_bytes > 0) parts += ", program " + format_bytes(plan_.process);
   return resource_exhausted("needs " + format_bytes(plan_.total()) + " (" + parts +
                             "), the memory limit is " + format_bytes(options_.memory_limit));
@@ -71,6 +76,7 @@ Status LanguageModel::load_all() {
         choose_streams(*transformer_, *pool_, real_file_system(), cache.ok() ? *cache + "/streams" : "");
   }
   ISTHMUS_ASSIGN_OR_RETURN(blocks_, transformer_->make_pool(pool_shape(), ledger_));
+  make_head();
   return ok_status();
 }
 
@@ -110,7 +116,37 @@ Status LanguageModel::open(const std::string& path) {
     plan_.memory.work += LookupProposer::bytes(LookupProposer::window_for(plan_.context));
   }
   plan_.process = options_.process_bytes;
+  plan_head();
   return ok_status();
+}
+
+void LanguageModel::plan_head() {
+  if (options_.head == HeadMode::kFull) return;
+  const uint64_t bytes = HeadScreen::planned_bytes(*transformer_, &head_off_);
+  if (!head_off_.empty()) return;
+  if (options_.head == HeadMode::kAuto) {
+    const auto head = static_cast<double>(transformer_->head_bytes());
+    if (head < kHeadShare * static_cast<double>(transformer_->weight_bytes())) {
+      head_off_ = "the output matrix is a small part of the model";
+    } else if (plan_.total() + bytes > options_.memory_limit) {
+      head_off_ = "the memory limit leaves no room for it";
+    }
+    if (!head_off_.empty()) return;
+  }
+  plan_.memory.head = bytes;
+}
+
+void LanguageModel::make_head() {
+  if (!head_off_.empty()) {
+    head_ = std::make_unique<HeadScreen>(head_off_);
+    return;
+  }
+  std::vector<TokenId> text = tokenizer_->encode(head_calibration_text(), Specials::kAsText, true);
+  text.resize(std::min(text.size(), kHeadTokens));
+  StopPolicy stop;
+  stop.token = options_.stop.token;
+  head_ = std::make_unique<HeadScreen>(*transformer_, *file_, options_.packed_cache, ledger_, std::move(text),
+                                       plan_.context, plan_.threads, std::move(stop));
 }
 
 RunShape LanguageModel::pool_shape() const {

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "engine/stream_choice.h"
 #include "format/gguf.h"
+#include "model/head_screen.h"
 #include "model/transformer.h"
 #include "model/workspace.h"
 #include "text/chat_template.h"
@@ -38,6 +39,14 @@ enum class Precision {
   kReference,
 };
 
+/// How the best logits are found where they are all that is asked for (greedy, or top-k without
+/// log-probabilities). The tokens are the same; docs/output-head.md.
+enum class HeadMode : uint8_t {
+  kFull,      // read the whole output matrix
+  kTwoStage,  // keep a coarse copy of it in memory and read that, and of the matrix only what is in play
+  kAuto,      // two stages where the matrix is a large part of the model and the memory limit allows the copy
+};
+
 struct ModelOptions {
   size_t context = 0;    // tokens of KV for one sequence; 0 = the model's, at most kDefaultContext
   size_t sequences = 1;  // how many sequences of that length the KV pool holds
@@ -58,6 +67,7 @@ struct ModelOptions {
   StopPolicy stop;
   /// Where packed weights are kept for the next start; by default nowhere (standard_packed_cache()).
   PackedCacheOptions packed_cache;
+  HeadMode head = HeadMode::kFull;
 };
 
 inline constexpr size_t kDefaultContext = 4096;
@@ -95,6 +105,13 @@ class LanguageModel {
   size_t context() const { return plan_.context; }
   /// Where the way in which the weights are walked comes from.
   StreamSource stream_source() const { return streams_; }
+  /// The two-stage output head: begins to read or make it; the first generated token does that, too.
+  void start_head() { head_->start(); }
+  /// Waits until it is ready or has failed.
+  void wait_for_head() { head_->wait(); }
+  /// Whether the output head is or will be in two stages.
+  bool two_stage_head() const { return head_off_.empty(); }
+  HeadReport head_report() const { return head_->report(); }
   Ledger& ledger() { return ledger_; }
   ThreadPool& pool() { return *pool_; }
   RunShape run_shape() const;
@@ -112,6 +129,8 @@ class LanguageModel {
   Status load_text();
   Status read_template();
   Status check_limit() const;
+  void plan_head();
+  void make_head();
   RunShape pool_shape() const;
 
   ModelOptions options_;
@@ -126,6 +145,8 @@ class LanguageModel {
   std::shared_ptr<BlockPool> blocks_;
   Charge text_charge_;
   StreamSource streams_ = StreamSource::kDefault;
+  std::string head_off_ = "not asked for";  // why the head is full; empty: it is not
+  std::unique_ptr<HeadScreen> head_;        // uses all of the above until it is gone
 };
 
 }  // namespace isthmus

@@ -188,7 +188,14 @@ Sampled Sampler::draw() {
   return out;
 }
 
-Result<Sampled> Sampler::sample(std::span<const float> logits, std::span<const int32_t> history) {
+size_t Sampler::wanted_logits() const {
+  if (changes_logits() || params_.logprobs > 0) return 0;
+  if (params_.temperature == 0) return 1;
+  return params_.top_k;  // the other filters look at what it leaves
+}
+
+Result<Sampled> Sampler::sample(std::span<const float> logits, std::span<const int32_t> history,
+                                bool complete) {
   std::span<const float> used = logits;
   if (changes_logits()) {
     work_.assign(logits.begin(), logits.end());
@@ -208,6 +215,10 @@ Result<Sampled> Sampler::sample(std::span<const float> logits, std::span<const i
   } else {
     choose_candidates(used);
     out = draw();
+  }
+  if (!complete) {
+    out.logprob = std::numeric_limits<float>::quiet_NaN();
+    return out;
   }
   const double log_sum = log_sum_exp(logits);
   out.logprob = static_cast<float>(static_cast<double>(logits[static_cast<size_t>(out.token)]) - log_sum);

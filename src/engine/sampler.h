@@ -49,7 +49,8 @@ struct TokenLogprob {
 
 struct Sampled {
   int32_t token = 0;
-  float logprob = 0;                    // under the model's own distribution (before step 1); always there
+  /// Under the model's own distribution (before step 1); NaN when only the best logits were there.
+  float logprob = 0;
   float final_logprob = 0;              // under the distribution that the draw used; 0 when greedy
   std::vector<TokenLogprob> top;        // the model's `logprobs` most likely tokens
   std::vector<TokenLogprob> top_final;  // the same after the filters
@@ -62,7 +63,12 @@ class Sampler {
 
   /// Chooses from logits[vocab]; `history` is the text so far (prompt and answer), the newest token last.
   /// kCorrupt when no token has a finite logit; kInvalidArgument when only the bias is to blame.
-  Result<Sampled> sample(std::span<const float> logits, std::span<const int32_t> history);
+  /// `complete` is false when all but the wanted_logits() largest may be -infinity; wanted_logits() must not
+  /// be 0 then.
+  Result<Sampled> sample(std::span<const float> logits, std::span<const int32_t> history,
+                         bool complete = true);
+  /// How many of the largest logits sample() needs to give the same token, or 0 when it needs all of them.
+  size_t wanted_logits() const;
 
   const SamplerParams& params() const { return params_; }
 

@@ -14,7 +14,8 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<LanguageModel> 
   return out;
 }
 
-Status Session::append(std::span<const TokenId> tokens, Purpose purpose, const StopPolicy& stop) {
+Status Session::append(std::span<const TokenId> tokens, Purpose purpose, const StopPolicy& stop,
+                       size_t best) {
   if (tokens.size() > room()) {
     return resource_exhausted("the context is full: " + std::to_string(tokens_.size()) + " tokens held, " +
                               std::to_string(tokens.size()) + " more asked for, " +
@@ -24,7 +25,7 @@ Status Session::append(std::span<const TokenId> tokens, Purpose purpose, const S
   while (!tokens.empty()) {
     ISTHMUS_RETURN_IF_ERROR(stop.check());
     const size_t n = std::min(step_size, tokens.size());
-    ISTHMUS_RETURN_IF_ERROR(step(tokens.first(n), purpose, n == tokens.size()));
+    ISTHMUS_RETURN_IF_ERROR(step(tokens.first(n), purpose, n == tokens.size(), best));
     tokens = tokens.subspan(n);
   }
   return ok_status();
@@ -35,7 +36,7 @@ void Session::forget_tried() {
   chain_.clear();
 }
 
-Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last) {
+Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last, size_t best) {
   forget_tried();
   ISTHMUS_RETURN_IF_ERROR(kv_.grow(tokens.size()));
   const ForwardSequence sequence{&kv_, tokens, {}};
@@ -46,8 +47,10 @@ Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last
   if (last) {
     step.outputs = {&newest, 1};
     step.logits = logits_.data();
+    step.best = best;
   }
   logits_valid_ = false;
+  best_ = best;
   row_ = 0;
   Status status = model_->transformer().forward(step, *workspace_, model_->pool());
   if (!status.ok()) {
@@ -138,6 +141,7 @@ Status Session::try_chain(std::span<const TokenId> tokens) {
   step.outputs = std::span(chain_outputs_).first(tokens.size());
   step.logits = logits_.data();
   logits_valid_ = false;
+  best_ = 0;
   Status status = model_->transformer().forward(step, *workspace_, model_->pool());
   if (!status.ok()) {
     kv_.commit(0);
@@ -185,6 +189,7 @@ Result<std::unique_ptr<Session>> Session::fork() const {
   const auto newest = logits();
   std::copy(newest.begin(), newest.end(), out->logits_.begin());
   out->logits_valid_ = logits_valid_;
+  out->best_ = best_;
   return out;
 }
 

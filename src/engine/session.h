@@ -25,16 +25,24 @@ class Session {
   static Result<std::unique_ptr<Session>> create(std::shared_ptr<LanguageModel> model);
 
   const LanguageModel& model() const { return *model_; }
+  /// Begins to prepare the two-stage output head, where the model was opened with one.
+  void start_head() { model_->start_head(); }
   Ledger& ledger() { return model_->ledger(); }
   /// Tokens whose KV is held.
   std::span<const TokenId> tokens() const { return tokens_; }
   size_t room() const { return model_->context() - tokens_.size(); }
 
   /// Reads `tokens` in steps. kResourceExhausted when they do not fit the context: nothing is read then.
-  Status append(std::span<const TokenId> tokens, Purpose purpose, const StopPolicy& stop = {});
+  /// `best` > 0: only the largest `best` logits after the newest token are wanted (ForwardStep::best).
+  Status append(std::span<const TokenId> tokens, Purpose purpose, const StopPolicy& stop = {},
+                size_t best = 0);
   /// Logits [vocab] after the newest token; empty when the newest step did not end at it: nothing read yet,
   /// truncated, or part of a tree accepted.
   std::span<const float> logits() const { return row(row_, logits_valid_); }
+  /// False when logits() may hold -infinity in the place of all but the best ones.
+  bool logits_complete() const { return best_ == 0; }
+  /// How the best logits were found so far.
+  const HeadFigures& head_figures() const { return workspace_->head_figures(); }
 
   /// Tries a token tree after the present text (parents as in ForwardSequence; empty: a chain): logits
   /// [tokens][vocab] go to `logits`. Nothing is kept until accept(); a tree that fails changes nothing.
@@ -68,7 +76,7 @@ class Session {
 
  private:
   explicit Session(std::shared_ptr<LanguageModel> model) : model_(std::move(model)) {}
-  Status step(std::span<const TokenId> tokens, Purpose purpose, bool last);
+  Status step(std::span<const TokenId> tokens, Purpose purpose, bool last, size_t best);
   std::span<const float> row(size_t index, bool there) const {
     const size_t vocab = model_->config().vocab;
     return {logits_.data() + (there ? index * vocab : 0), there ? vocab : 0};
@@ -87,6 +95,7 @@ class Session {
   std::vector<float> logits_;  // [1, or tokens of a chain][vocab]
   size_t row_ = 0;             // of logits_: after the newest token
   bool logits_valid_ = false;
+  size_t best_ = 0;  // of the newest logits: how many were wanted, 0 = all
 };
 
 }  // namespace isthmus

@@ -1,5 +1,5 @@
-// Kernels of the first stage of the output head (ops/screen.h): a coarse product of every row of a matrix with
-// one vector, and an upper bound of what the exact product can be.
+// Kernels of the first stage of the output head (ops/screen.h): a coarse product of every row of a matrix
+// with one vector, and an upper bound of what the exact product can be.
 //
 // A screen panel holds 16 rows, 64-byte aligned: float scale_a[16], float scale_b[16], float spread[16], then
 // `a_blocks` blocks of 32 columns as 8-bit codes (value = code - 128), then `b_blocks` blocks as 3-bit codes
@@ -41,9 +41,9 @@ struct ScreenVector {
   int32_t nsum_b;
   float scale_a;
   float scale_b;
-  float half_b;   // half the sum of group b's values
-  float spread;   // what a row's spread is multiplied with
-  float slack;    // added to every bound
+  float half_b;  // half the sum of group b's values
+  float spread;  // what a row's spread is multiplied with
+  float slack;   // added to every bound
 };
 
 /// estimate[s][16] and bound[s][16] (estimate + its bound) of the panels at panels[s].

@@ -83,7 +83,8 @@ std::string_view packed_state_name(PackedState state) {
 }
 
 PackedCache::PackedCache(const GgufFile& file, bool float32, uint64_t data_bytes,
-                         std::vector<PackedEntry> entries, PackedCacheOptions options, StopPolicy stop)
+                         std::vector<PackedEntry> entries, PackedCacheOptions options, StopPolicy stop,
+                         std::string_view suffix)
     : options_(std::move(options)), stop_(std::move(stop)), model_paths_(file.paths()) {
   const auto parts = file.part_facts();
   if (options_.folder.empty())
@@ -98,7 +99,8 @@ PackedCache::PackedCache(const GgufFile& file, bool float32, uint64_t data_bytes
   key_.data_bytes = data_bytes;
   key_.entries = std::move(entries);
   if (options_.files == nullptr) options_.files = &real_file_system();
-  path_ = options_.folder + "/" + packed_file_name(model_paths_.front());
+  name_ = packed_file_name(model_paths_.front(), suffix);
+  path_ = options_.folder + "/" + name_;
 }
 
 PackedCache::~PackedCache() {
@@ -177,7 +179,7 @@ Status PackedCache::write_file(std::span<const std::byte> data) const {
   const std::vector<std::byte> head_bytes = encode_packed_head(head);
   const uint64_t needed = head_bytes.size() + data.size();
   if (needed > options_.limit) return resource_exhausted("larger than all of the packed cache may be");
-  clean_packed(options_.folder, packed_file_name(model_paths_.front()), needed, options_.limit);
+  clean_packed(options_.folder, name_, needed, options_.limit);
   ISTHMUS_ASSIGN_OR_RETURN(const uint64_t free_bytes, folder->free_bytes());
   if (free_bytes < needed || free_bytes - needed < kDiskReserve) {
     return resource_exhausted("the disk of the packed cache has only " +

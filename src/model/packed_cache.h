@@ -57,8 +57,9 @@ struct PackedReport {
 class PackedCache {
  public:
   PackedCache() = default;  // off
+  /// `suffix` tells files of one model that hold different things.
   PackedCache(const GgufFile& file, bool float32, uint64_t data_bytes, std::vector<PackedEntry> entries,
-              PackedCacheOptions options, StopPolicy stop);
+              PackedCacheOptions options, StopPolicy stop, std::string_view suffix = "");
   PackedCache(const PackedCache&) = delete;
   PackedCache& operator=(const PackedCache&) = delete;
   /// Waits until the file is written, or until the stop policy ends that.
@@ -80,6 +81,7 @@ class PackedCache {
   PackedCacheOptions options_;
   StopPolicy stop_;
   std::vector<std::string> model_paths_;
+  std::string name_;  // in the folder
   std::string path_;
   mutable std::mutex mutex_;
   PackedReport report_;  // under mutex_

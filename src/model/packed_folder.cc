@@ -62,13 +62,13 @@ std::string absolute_path(const std::string& path) {
   return error ? path : out.string();
 }
 
-std::string packed_file_name(const std::string& model_path) {
+std::string packed_file_name(const std::string& model_path, std::string_view suffix) {
   constexpr char kDigits[] = "0123456789abcdef";
   const std::string path = absolute_path(model_path);
   const uint64_t hash = xxh3_64(std::as_bytes(std::span(path)));
   std::string out;
   for (int shift = 60; shift >= 0; shift -= 4) out += kDigits[(hash >> shift) & 15];
-  return out.append(kEnding);
+  return out.append(suffix).append(kEnding);
 }
 
 Result<PackedHead> read_packed_head(const MappedFile& file) {
@@ -100,9 +100,13 @@ PackedFolderFacts packed_folder_facts(const std::string& folder) {
 uint64_t remove_packed(const std::string& folder, const std::string& model_path) {
   const auto opened = posix_folder(folder, false);
   if (!opened.ok()) return 0;
-  const std::string name = packed_file_name(model_path);
-  const auto info = (*opened)->info(name);
-  return info.ok() ? remove(**opened, {name, *info}) : 0;
+  uint64_t freed = 0;
+  for (const std::string_view suffix : {std::string_view(), kScreenSuffix}) {
+    const std::string name = packed_file_name(model_path, suffix);
+    const auto info = (*opened)->info(name);
+    if (info.ok()) freed += remove(**opened, {name, *info});
+  }
+  return freed;
 }
 
 uint64_t clean_packed(const std::string& folder, const std::string& keep, uint64_t needed, uint64_t limit) {

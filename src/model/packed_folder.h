@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "model/packed_format.h"
@@ -13,8 +14,11 @@ namespace isthmus {
 /// `path` made absolute, links followed as far as it exists; the path itself when the system cannot say.
 std::string absolute_path(const std::string& path);
 
-/// "<hash of the absolute path>.packed".
-std::string packed_file_name(const std::string& model_path);
+/// Of the file that holds the screen of a model's output head (head_screen.h).
+inline constexpr std::string_view kScreenSuffix = "-head";
+
+/// "<hash of the absolute path><suffix>.packed".
+std::string packed_file_name(const std::string& model_path, std::string_view suffix = "");
 
 /// The head of a cache file whose length is what the head says.
 Result<PackedHead> read_packed_head(const MappedFile& file);

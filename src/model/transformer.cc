@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <string>
 
@@ -68,8 +69,14 @@ Status Transformer::bind(size_t context) {
     return unsupported("tensor 'token_embd.weight' has type " +
                        std::string(dtype_info(weights_.embedding->type).name));
   }
-  return binder_.matrix(config_.tied_head ? "token_embd.weight" : "output.weight", config_.vocab,
-                        config_.d_model, &weights_.head);
+  const char* const head = config_.tied_head ? "token_embd.weight" : "output.weight";
+  ISTHMUS_RETURN_IF_ERROR(binder_.matrix(head, config_.vocab, config_.d_model, &weights_.head));
+  head_type_ = weights_.embedding->type;
+  if (!config_.tied_head) {
+    ISTHMUS_ASSIGN_OR_RETURN(const GgufTensor* output, file_->tensor(head));
+    head_type_ = output->type;
+  }
+  return ok_status();
 }
 
 BlockPoolConfig Transformer::pool_config(const RunShape& shape) const {
@@ -115,6 +122,11 @@ Status Transformer::load(ThreadPool& pool, Ledger& ledger, const LoadProgress& p
   return ok_status();
 }
 
+uint64_t Transformer::head_bytes() const {
+  const auto bytes = packed_bytes(head_type_, config_.vocab, config_.d_model, compute_);
+  return bytes.ok() ? *bytes : 0;
+}
+
 std::vector<const PackedMatrix*> Transformer::matrices() const {
   std::vector<const PackedMatrix*> all;
   for (const LayerWeights& w : weights_.layers) {
@@ -157,6 +169,7 @@ Status Transformer::forward(const ForwardStep& step, Workspace& workspace, Threa
   }
   StepPlan plan(*this, *rope_, rope_local_.get(), workspace);
   ISTHMUS_RETURN_IF_ERROR(plan.prepare(step));
+  choose_head(step, workspace);
   FirstError error;
   pool.run([&](Worker& worker) { run(step, workspace, worker, error); });
   return error.status();
@@ -182,6 +195,22 @@ void Transformer::run(const ForwardStep& step, Workspace& workspace, Worker& wor
   run_outputs(step, workspace, worker);
 }
 
+/// How this step's logits are made; no step fails for want of the faster way.
+void Transformer::choose_head(const ForwardStep& step, Workspace& workspace) const {
+  HeadChoice& head = workspace.head_;
+  const Screen* screen = screen_.load(std::memory_order_acquire);
+  head.screen = nullptr;
+  head.timed = step.best > 0 && step.best <= kScreenMostBest && step.outputs.size() == 1 &&
+               step.logits != nullptr && step.compute == Compute::kInt16 && screen != nullptr;
+  if (!head.timed) return;
+  if (head.scratch == nullptr) {
+    auto scratch = ScreenScratch::create(config_.vocab, config_.d_model, workspace.threads_);
+    if (!scratch.ok()) return;
+    head.scratch = std::move(*scratch);
+  }
+  if (head.policy.two_stage()) head.screen = screen;
+}
+
 void Transformer::run_outputs(const ForwardStep& step, Workspace& workspace, Worker& worker) const {
   const size_t n = step.outputs.size();
   if (n == 0) return;
@@ -194,7 +223,29 @@ void Transformer::run_outputs(const ForwardStep& step, Workspace& workspace, Wor
     if (step.hidden != nullptr) std::copy(row, row + d, step.hidden + i * d);
   }
   if (step.logits == nullptr) return;
-  run_head(workspace.out_rows_, n, step.compute, step.logits, workspace, worker);
+  if (!workspace.head_.timed) {
+    return run_head(workspace.out_rows_, n, step.compute, step.logits, workspace, worker);
+  }
+  worker.barrier();
+  const auto start = std::chrono::steady_clock::now();
+  if (workspace.head_.screen != nullptr) {
+    run_best(step, workspace, worker);
+  } else {
+    run_head(workspace.out_rows_, n, step.compute, step.logits, workspace, worker);
+  }
+  worker.barrier();
+  if (worker.index() == 0) {
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    workspace.head_.note(spent.count(), panel_count(config_.vocab));
+  }
+}
+
+void Transformer::run_best(const ForwardStep& step, Workspace& workspace, Worker& worker) const {
+  const Activations acts(workspace.out_rows_, config_.d_model, 1, config_.d_model, step.compute,
+                         workspace.out_acts_);
+  if (worker.index() == 0) quantize_activations(acts, 0, 1);
+  worker.barrier();
+  screen_best(*workspace.head_.screen, acts, step.best, step.logits, *workspace.head_.scratch, worker);
 }
 
 void Transformer::run_head(const float* rows, size_t n, Compute compute, float* logits, Workspace& workspace,

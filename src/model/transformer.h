@@ -6,6 +6,7 @@
 // refuses what does not fit.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "model/family.h"
 #include "model/packed_cache.h"
 #include "model/weights.h"
+#include "ops/screen.h"
 #include "threads/pool.h"
 
 namespace isthmus {
@@ -42,6 +44,9 @@ struct ForwardStep {
   std::span<const uint32_t> outputs;
   /// [outputs][vocab], or null when only hidden states are wanted.
   float* logits = nullptr;
+  /// 0: all of them. 1 .. kScreenMostBest, with one output: only the largest `best` logits are wanted; they
+  /// are there, exactly as they always are, and any other logit may be -infinity instead.
+  size_t best = 0;
   /// [outputs][d_model]: what the output head reads (after the final norm), or null.
   float* hidden = nullptr;
 };
@@ -50,8 +55,9 @@ struct ForwardStep {
 struct MemoryPlan {
   uint64_t weights = 0;  // packed
   uint64_t kv = 0;       // for the context asked for
+  uint64_t head = 0;     // the coarse copy of the output head (head_screen.h)
   uint64_t work = 0;  // buffers of a step; at least what packing needs beside the weights before there is KV
-  uint64_t total() const { return weights + kv + work; }
+  uint64_t total() const { return weights + kv + head + work; }
 };
 
 /// What a context costs and how steps are sized.
@@ -87,6 +93,9 @@ class Transformer {
   /// beside what follows; destroying the model waits for it.
   Status load(ThreadPool& pool, Ledger& ledger, const LoadProgress& progress = {},
               const StopPolicy& stop = {}, const PackedCacheOptions& cache = {});
+  /// How the output head is packed.
+  Result<PackFormat> head_format() const { return pack_format(head_type_, compute_); }
+  uint64_t head_bytes() const;
   PackedReport packed_report() const { return cache_ == nullptr ? PackedReport{} : cache_->report(); }
   /// The packed matrices in the order of use, once loaded.
   std::vector<const PackedMatrix*> matrices() const;
@@ -98,6 +107,10 @@ class Transformer {
   /// token outside the vocabulary, too many tokens, or parents that are no tree; kCorrupt when the rows of an
   /// untied embedding cannot be read any more because the model's file was truncated.
   Status forward(const ForwardStep& step, Workspace& workspace, ThreadPool& pool) const;
+  /// Lets steps that want the best logits only use `screen` (of matrices().back()), which outlives the model
+  /// or the next call; null: never. Any thread.
+  void use_screen(const Screen* screen) { screen_.store(screen, std::memory_order_release); }
+  const Screen* screen() const { return screen_.load(std::memory_order_acquire); }
   /// logits [n][vocab] of rows hidden [n][d_model] as forward() gave them.
   Status head(const float* hidden, size_t n, Compute compute, float* logits, Workspace& workspace,
               ThreadPool& pool) const;
@@ -109,7 +122,9 @@ class Transformer {
   /// `row` holds a row of the embedding as the file stores it: at most d_model floats.
   Status embed(TokenId token, std::byte* row, float* out) const;
   void run(const ForwardStep& step, Workspace& workspace, Worker& worker, FirstError& error) const;
+  void choose_head(const ForwardStep& step, Workspace& workspace) const;
   void run_outputs(const ForwardStep& step, Workspace& workspace, Worker& worker) const;
+  void run_best(const ForwardStep& step, Workspace& workspace, Worker& worker) const;
   void run_head(const float* rows, size_t n, Compute compute, float* logits, Workspace& workspace,
                 Worker& worker) const;
 
@@ -118,10 +133,12 @@ class Transformer {
   const Family* family_ = nullptr;
   ModelConfig config_;
   ModelWeights weights_;
+  DType head_type_ = DType::kF32;
   WeightBinder binder_;
   HugeArena arena_;
   std::unique_ptr<PackedCache> cache_;  // reads the arena until it is gone
   Charge charge_;
+  std::atomic<const Screen*> screen_{nullptr};
   std::unique_ptr<RopeTable> rope_;
   std::unique_ptr<RopeTable> rope_local_;
 };

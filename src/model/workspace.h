@@ -8,6 +8,7 @@
 
 #include "base/ledger.h"
 #include "base/status.h"
+#include "model/head_choice.h"
 #include "model/layer_run.h"
 #include "model/transformer.h"
 #include "os/mmap.h"
@@ -23,6 +24,8 @@ class Workspace {
 
   const RunShape& shape() const { return shape_; }
   size_t threads() const { return threads_; }
+  /// What the steps that wanted the best logits only did so far.
+  const HeadFigures& head_figures() const { return head_.policy.figures(); }
 
  private:
   friend class Transformer;
@@ -43,6 +46,7 @@ class Workspace {
   float* out_rows_ = nullptr;      // [max_outputs][d_model], after the final norm
   std::byte* out_acts_ = nullptr;  // their quantised form
   uint64_t attention_bytes_ = 0;
+  HeadChoice head_;
   // Filled anew for each step; kept here so that their memory is reused.
   std::vector<KvSequence*> sequences_;
   std::vector<uint32_t> slots_;

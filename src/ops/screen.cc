@@ -240,8 +240,9 @@ class ScreenRun {
       if (!(estimate[r] > least_)) continue;
       auto& best = mine_.best;
       const Estimate item{estimate[r], static_cast<uint32_t>(first_row + r)};
-      const auto place = std::upper_bound(best.begin(), best.end(), item,
-                                          [](const Estimate& a, const Estimate& b) { return a.value > b.value; });
+      const auto place =
+          std::upper_bound(best.begin(), best.end(), item,
+                           [](const Estimate& a, const Estimate& b) { return a.value > b.value; });
       best.insert(place, item);
       if (best.size() > k_) best.pop_back();
       if (best.size() == k_) least_ = best.back().value;
@@ -371,8 +372,8 @@ class ScreenRun {
   float least_ = kMinusInfinity;
 };
 
-void screen_best(const Screen& screen, const Activations& x, size_t k, float* products, ScreenScratch& scratch,
-                 Worker& worker) {
+void screen_best(const Screen& screen, const Activations& x, size_t k, float* products,
+                 ScreenScratch& scratch, Worker& worker) {
   ScreenRun(screen, x, k, products, scratch, worker).go();
 }
 

@@ -87,8 +87,8 @@ ScreenOffsets screen_offsets(size_t rows, size_t cols);
 
 /// What became of one vector.
 enum class ScreenOutcome : uint8_t {
-  kExact,     // the k best are there
-  kFull,      // too many panels were in play, or a value is not finite: all products were computed
+  kExact,  // the k best are there
+  kFull,   // too many panels were in play, or a value is not finite: all products were computed
 };
 
 /// Working memory of screen_best() for one matrix and number of threads.
@@ -113,10 +113,10 @@ class ScreenScratch {
 /// Share of the panels above which all products are computed instead of stage 2.
 inline constexpr double kScreenMostTouched = 0.3;
 
-/// products[rows]: the k best products of the screen's matrix with the one token of `x` (Compute::kInt16, quantised)
-/// as linear() gives them, ties and all; any other product is either exact too or -infinity. 1 <= k <=
-/// kScreenMostBest. Called by every thread of a region; complete after the caller's next barrier.
-void screen_best(const Screen& screen, const Activations& x, size_t k, float* products, ScreenScratch& scratch,
-                 Worker& worker);
+/// products[rows]: the k best products of the screen's matrix with the one token of `x` (Compute::kInt16,
+/// quantised) as linear() gives them, ties and all; any other product is either exact too or -infinity. 1 <=
+/// k <= kScreenMostBest. Called by every thread of a region; complete after the caller's next barrier.
+void screen_best(const Screen& screen, const Activations& x, size_t k, float* products,
+                 ScreenScratch& scratch, Worker& worker);
 
 }  // namespace isthmus

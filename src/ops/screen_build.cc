@@ -10,7 +10,7 @@
 namespace isthmus {
 namespace {
 
-constexpr size_t kBatch = 256;       // rows rotated at a time
+constexpr size_t kBatch = 256;        // rows rotated at a time
 constexpr size_t kSampleRows = 4096;  // that the column scales are taken from
 /// Part of the mean energy that every direction is given: fewer vectors than would be needed were seen.
 constexpr double kRidge = 0.02;
@@ -25,8 +25,8 @@ float above(double value) {
 
 /// Codes of one group of a row, in units of the columns' scales.
 struct GroupCodes {
-  float scale = 0;    // of the row
-  double norm = 0;    // of code values times the scale
+  float scale = 0;  // of the row
+  double norm = 0;  // of code values times the scale
 };
 
 /// One row in the basis, to be coded.
@@ -60,7 +60,8 @@ class RowCoder {
     const float inverse = out.scale > 0 ? 1.0F / out.scale : 0.0F;
     double square = 0;
     for (size_t j = 0; j < fine_; ++j) {
-      const float code = std::isfinite(inverse) ? std::clamp(std::nearbyint(z_[j] * inverse), -127.0F, 127.0F) : 0;
+      const float code =
+          std::isfinite(inverse) ? std::clamp(std::nearbyint(z_[j] * inverse), -127.0F, 127.0F) : 0;
       codes_[j] = static_cast<uint8_t>(code + 128.0F);
       square += static_cast<double>(code) * static_cast<double>(code);
     }
@@ -215,14 +216,16 @@ class Builder {
       const size_t count = std::min(kBatch, n - first);
       rotate(
           count, [&](size_t i) { return (first + i) * (w_.rows / n); }, [](Worker&) {});
-      std::copy_n(rotated_.begin(), count * w_.cols, sample.begin() + static_cast<ptrdiff_t>(first * w_.cols));
+      std::copy_n(rotated_.begin(), count * w_.cols,
+                  sample.begin() + static_cast<ptrdiff_t>(first * w_.cols));
     }
     size_t used = 0;
     for (size_t i = 0; i < n; ++i) {
       const float* row = sample.data() + i * w_.cols;
       if (!std::all_of(row, row + w_.cols, [](float v) { return std::isfinite(v); })) continue;
       ++used;
-      for (size_t j = 0; j < w_.cols; ++j) square[j] += static_cast<double>(row[j]) * static_cast<double>(row[j]);
+      for (size_t j = 0; j < w_.cols; ++j)
+        square[j] += static_cast<double>(row[j]) * static_cast<double>(row[j]);
     }
     const double most = *std::max_element(square.begin(), square.end());
     for (size_t j = 0; j < w_.cols; ++j) {

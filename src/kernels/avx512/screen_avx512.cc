@@ -1,5 +1,5 @@
-#include "kernels/generic/screen_impl.h"
 #include "kernels/avx512/linear_vec.h"
+#include "kernels/generic/screen_impl.h"
 
 namespace isthmus::kernels {
 

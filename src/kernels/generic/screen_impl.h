@@ -31,9 +31,9 @@ ISTHMUS_INLINE void screen_block(const std::byte* const (&at)[kScreenStreams], s
 }
 
 template <class V, PanelLayout L>
-ISTHMUS_INLINE void screen_group(const std::byte* const (&panels)[kScreenStreams], size_t offset, size_t blocks,
-                                 int part, const std::byte* records, int32_t nsum, size_t prefetch,
-                                 typename V::Floats (&sum)[kScreenStreams]) {
+ISTHMUS_INLINE void screen_group(const std::byte* const (&panels)[kScreenStreams], size_t offset,
+                                 size_t blocks, int part, const std::byte* records, int32_t nsum,
+                                 size_t prefetch, typename V::Floats (&sum)[kScreenStreams]) {
   constexpr size_t kRecord = RecordOf<V, Compute::kInt16>::kSize;
   ScreenSum<V, L> acc[kScreenStreams];
   unroll<static_cast<int>(kScreenStreams)>([&](auto s) ISTHMUS_LAMBDA_INLINE { acc[s].start(&nsum); });
