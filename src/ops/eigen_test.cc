@@ -25,7 +25,7 @@ void expect_decomposes(const std::vector<double>& a, size_t n) {
   ASSERT_EQ(eigen->values.size(), n);
   for (size_t i = 0; i < n; ++i) {
     const double* v = eigen->vectors.data() + i * n;
-    if (i > 0) EXPECT_GE(eigen->values[i - 1], eigen->values[i]);
+    EXPECT_GE(eigen->values[i == 0 ? 0 : i - 1], eigen->values[i]);
     for (size_t r = 0; r < n; ++r) {
       double av = 0;
       for (size_t c = 0; c < n; ++c) av += a[r * n + c] * v[c];
