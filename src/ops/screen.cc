@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kFineCols = 64;
 constexpr size_t kLeastCols = 128;
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 /// Covers the rounding of the float64 sums and the last float steps of a bound many times over.
 constexpr double kUp = 1 + 1e-5;
 /// Covers products that underflow.
@@ -235,7 +235,7 @@ class ScreenRun {
   }
 
   void note(const float* estimate, size_t first_row, size_t count) {
-    float most = kMinusInfinity;
+    float most = kImpossible;
     for (size_t r = 0; r < count; ++r) most = std::max(most, estimate[r]);
     if (!(most > least_)) return;
     for (size_t r = 0; r < count; ++r) {
@@ -259,7 +259,7 @@ class ScreenRun {
     alignas(64) float estimate[kScreenStreams * kPanelRows];
     alignas(64) float bound[kScreenStreams * kPanelRows];
     mine_.best.clear();
-    least_ = kMinusInfinity;
+    least_ = kImpossible;
     for (size_t i = 0; i < run; ++i) {
       const std::byte* panels[kScreenStreams];
       for (size_t s = 0; s < kScreenStreams; ++s) {
@@ -307,7 +307,7 @@ class ScreenRun {
       const float* from = shared_.exact.data() + i * kPanelRows;
       values.insert(values.end(), from, from + std::min(kPanelRows, w_.rows - first));
     }
-    if (values.size() < k_ || !all_finite(values.data(), values.size())) return kMinusInfinity;
+    if (values.size() < k_ || !all_finite(values.data(), values.size())) return kImpossible;
     const auto kth = values.begin() + static_cast<ptrdiff_t>(k_) - 1;
     std::nth_element(values.begin(), kth, values.end(), std::greater<>());
     return *kth;
@@ -326,7 +326,7 @@ class ScreenRun {
       if (in_play) {
         mine_.touched.push_back(static_cast<uint32_t>(panel));
       } else {
-        std::fill_n(at, count, kMinusInfinity);
+        std::fill_n(at, count, kImpossible);
       }
     }
   }
@@ -371,7 +371,7 @@ class ScreenRun {
   ScreenScratch::Impl::PerThread& mine_;
   Worker& worker_;
   ScreenVector v_{};
-  float least_ = kMinusInfinity;
+  float least_ = kImpossible;
 };
 
 void screen_best(const Screen& screen, const Activations& x, size_t k, float* products,

@@ -11,16 +11,16 @@
 namespace isthmus {
 namespace {
 
-constexpr size_t kBatch = 256;        // rows rotated at a time
+constexpr size_t kBatchRows = 256;    // rows rotated at a time
 constexpr size_t kSampleRows = 4096;  // that the column scales are taken from
 /// Part of the mean energy that every direction is given: fewer vectors than would be needed were seen.
 constexpr double kRidge = 0.02;
 constexpr double kUlp = 0x1p-24;
-constexpr double kUp = 1 + 1e-6;
+constexpr double kBarelyUp = 1 + 1e-6;
 
 /// Rounded up.
 float above(double value) {
-  const auto nearest = static_cast<float>(value * kUp);
+  const auto nearest = static_cast<float>(value * kBarelyUp);
   return std::nextafter(nearest, std::numeric_limits<float>::infinity());
 }
 
@@ -160,17 +160,17 @@ class Builder {
         fine_(Screen::fine_cols(matrix.cols)),
         column_scale_(reinterpret_cast<float*>(out_ + offsets_.column_scale)),
         weight_(reinterpret_cast<float*>(out_ + offsets_.weight)),
-        rows_(kBatch * matrix.cols),
-        rotated_(kBatch * matrix.cols) {}
+        rows_(kBatchRows * matrix.cols),
+        rotated_(kBatchRows * matrix.cols) {}
 
   Status build() {
     std::memset(out_, 0, offsets_.total);
     ISTHMUS_RETURN_IF_ERROR(pack_rotation());
     ISTHMUS_RETURN_IF_ERROR(choose_scales());
     choose_reach();
-    for (size_t first = 0; first < w_.rows; first += kBatch) {
+    for (size_t first = 0; first < w_.rows; first += kBatchRows) {
       ISTHMUS_RETURN_IF_ERROR(stop_.check());
-      code_batch(first, std::min(kBatch, w_.rows - first));
+      code_batch(first, std::min(kBatchRows, w_.rows - first));
     }
     ScreenHeader header{};
     header.version = kScreenVersion;
@@ -212,9 +212,9 @@ class Builder {
     const size_t n = std::min(kSampleRows, w_.rows);
     std::vector<double> square(w_.cols, 0.0);
     std::vector<float> sample(n * w_.cols);
-    for (size_t first = 0; first < n; first += kBatch) {
+    for (size_t first = 0; first < n; first += kBatchRows) {
       ISTHMUS_RETURN_IF_ERROR(stop_.check());
-      const size_t count = std::min(kBatch, n - first);
+      const size_t count = std::min(kBatchRows, n - first);
       rotate(
           count, [&](size_t i) { return (first + i) * (w_.rows / n); }, [](Worker&) {});
       std::copy_n(rotated_.begin(), count * w_.cols,
