@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "ops/aligned_bytes.h"
 #include "ops/linear_streams.h"
 
 namespace isthmus {

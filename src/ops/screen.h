@@ -22,7 +22,6 @@
 
 #include "base/status.h"
 #include "kernels/screen_kernels.h"
-#include "ops/aligned_bytes.h"
 #include "ops/linear.h"
 
 namespace isthmus {

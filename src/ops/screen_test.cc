@@ -15,8 +15,8 @@
 namespace isthmus {
 namespace {
 
-using Bytes = testing_linear::AlignedBytes;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using Memory = testing_linear::AlignedBytes;
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// Vectors with most of their energy in few directions, as hidden states have it.
@@ -54,7 +54,7 @@ class Head {
     moments.add(seen.data(), seen.size() / w_.cols);
     auto basis = screen_basis(moments);
     if (!basis.ok()) return basis.status();
-    bytes_ = std::make_unique<Bytes>(Screen::bytes(w_.rows, w_.cols));
+    bytes_ = std::make_unique<Memory>(Screen::bytes(w_.rows, w_.cols));
     ThreadPool pool(threads, false);
     ISTHMUS_RETURN_IF_ERROR(build_screen(w_, *basis, pool, {}, {bytes_->data(), bytes_->size()}));
     auto view = Screen::view(w_, {bytes_->data(), bytes_->size()});
@@ -64,7 +64,7 @@ class Head {
   }
 
   const PackedMatrix& matrix() const { return w_; }
-  Bytes& bytes() { return *bytes_; }
+  Memory& bytes() { return *bytes_; }
 
   std::vector<float> full(const float* x, Isa isa) const {
     std::vector<float> out(w_.rows);
@@ -77,7 +77,7 @@ class Head {
 
   std::vector<float> best(const float* x, size_t k, Isa isa, size_t threads,
                           size_t* touched = nullptr) const {
-    std::vector<float> out(w_.rows, kNan);
+    std::vector<float> out(w_.rows, kNotANumber);
     auto scratch = ScreenScratch::create(w_.rows, w_.cols, threads);
     EXPECT_TRUE(scratch.ok());
     run(x, isa, threads, [&](const Activations& acts, Worker& worker) {
@@ -89,7 +89,7 @@ class Head {
 
  private:
   void pack(DType type, size_t rows, size_t cols, const std::vector<std::byte>& source) {
-    data_ = std::make_unique<Bytes>(packed_bytes(type, rows, cols, Compute::kInt16).value());
+    data_ = std::make_unique<Memory>(packed_bytes(type, rows, cols, Compute::kInt16).value());
     EXPECT_TRUE(
         pack_panels(type, source.data(), rows, cols, Compute::kInt16, 0, panel_count(rows), data_->data())
             .ok());
@@ -98,15 +98,15 @@ class Head {
   template <class Body>
   void run(const float* x, Isa isa, size_t threads, const Body& body) const {
     const LinearKernels& kernels = linear_kernels_for(isa);
-    Bytes records(Activations::bytes(1, w_.cols, Compute::kInt16, kernels));
+    Memory records(Activations::bytes(1, w_.cols, Compute::kInt16, kernels));
     const Activations acts(x, w_.cols, 1, w_.cols, Compute::kInt16, records.data(), kernels);
     quantize_activations(acts, 0, 1);
     ThreadPool pool(threads, false);
     pool.run([&](Worker& worker) { body(acts, worker); });
   }
 
-  std::unique_ptr<Bytes> data_;
-  std::unique_ptr<Bytes> bytes_;
+  std::unique_ptr<Memory> data_;
+  std::unique_ptr<Memory> bytes_;
   std::unique_ptr<Screen> screen_;
   PackedMatrix w_{};
 };
@@ -239,7 +239,7 @@ TEST(Screen, ValuesThatAreNotFinite) {
   Head head(DType::kQ8_0, kRows, kCols, values);
   ASSERT_TRUE(head.build(1, skewed(300, kCols, 1)).ok());
   const Isa isa = active_isa().value();
-  for (const float bad : {kNan, kInfinity, -kInfinity, 3e38F}) {
+  for (const float bad : {kNotANumber, kInfinity, -kInfinity, 3e38F}) {
     auto x = skewed(1, kCols, 4);
     x[77] = bad;
     const auto full = head.full(x.data(), isa);
@@ -259,7 +259,7 @@ TEST(Screen, DamagedRowsOfTheMatrix) {
   constexpr size_t kCols = 128;
   constexpr size_t kRows = 4096;
   auto values = random_values(kRows * kCols, 5);
-  for (size_t j = 0; j < kCols; ++j) values[99 * kCols + j] = j % 2 == 0 ? kNan : kInfinity;
+  for (size_t j = 0; j < kCols; ++j) values[99 * kCols + j] = j % 2 == 0 ? kNotANumber : kInfinity;
   for (size_t j = 0; j < kCols; ++j) values[2000 * kCols + j] = 0;
   Head head(DType::kF16, kRows, kCols, [&] {
     auto finite = values;
@@ -293,7 +293,7 @@ TEST(Screen, RefusesWhatItCannotDo) {
 TEST(Screen, ViewChecksTheBytes) {
   Head head(DType::kQ8_0, 4096, 128, 3U);
   ASSERT_TRUE(head.build(1, skewed(200, 128, 1)).ok());
-  Bytes& bytes = head.bytes();
+  Memory& bytes = head.bytes();
   const auto view = [&](size_t size) {
     return Screen::view(head.matrix(), {bytes.data(), size}).status().code();
   };
@@ -304,7 +304,7 @@ TEST(Screen, ViewChecksTheBytes) {
   bytes.data()[0] = std::byte{99};  // the version
   EXPECT_EQ(view(Screen::bytes(4096, 128)), Code::kCorrupt);
   bytes.data()[0] = old;
-  std::memcpy(bytes.data() + offsetof(ScreenHeader, reach), &kNan, sizeof(kNan));
+  std::memcpy(bytes.data() + offsetof(ScreenHeader, reach), &kNotANumber, sizeof(kNotANumber));
   EXPECT_EQ(view(Screen::bytes(4096, 128)), Code::kCorrupt);
 }
 

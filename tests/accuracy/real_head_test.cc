@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "engine/language_model.h"
+#include "ops/aligned_bytes.h"
 #include "ops/sampling_math.h"
 
 namespace isthmus {
