@@ -163,6 +163,9 @@ void add_all() {
               [=](benchmark::State& state) { run(state, type, compute, 1536, 1536, tokens, threads); })
               ->UseRealTime();
         }
+        benchmark::RegisterBenchmark(("Gemm/" + tail + "/wide").c_str(), [=](benchmark::State& state) {
+          run(state, type, compute, 1536, 8960, 512, threads);
+        })->UseRealTime();
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "apps/isthmus/figures.h"
+#include "apps/isthmus/input.h"
 #include "base/rng.h"
 #include "kernels/isa.h"
 #include "ops/machine_limits.h"
@@ -32,7 +33,9 @@ class Bench {
     stop_.token = std::move(stop);
   }
 
-  Status prepare() {
+  /// `text`: the tokens to read and generate; empty: random ones.
+  Status prepare(std::span<const TokenId> text) {
+    text_ = text;
     RunShape shape = model_.run_shape();
     ISTHMUS_ASSIGN_OR_RETURN(workspace_,
                              Workspace::create(model_.transformer(), shape, pool_.size(), model_.ledger()));
@@ -125,9 +128,13 @@ class Bench {
     return ok_status();
   }
 
-  std::vector<TokenId> random_tokens(size_t n) {
+  /// The next tokens of the text, which begins again at its end; random ones without a text.
+  std::vector<TokenId> next_tokens(size_t n) {
     std::vector<TokenId> out(n);
-    for (auto& token : out) token = static_cast<TokenId>(rng_.below(model_.config().vocab));
+    for (auto& token : out) {
+      token = text_.empty() ? static_cast<TokenId>(rng_.below(model_.config().vocab))
+                            : text_[text_at_++ % text_.size()];
+    }
     return out;
   }
 
@@ -148,10 +155,10 @@ class Bench {
     return ok_status();
   }
 
-  /// One forward step over `count` random tokens of each sequence.
+  /// One forward step over the next `count` tokens for each sequence.
   Status step(std::vector<KvSequence>& kvs, size_t count, Compute compute, Rows rows, size_t best = 0) {
     ISTHMUS_RETURN_IF_ERROR(stop_.check());
-    const auto tokens = random_tokens(kvs.size() * count);
+    const auto tokens = next_tokens(kvs.size() * count);
     std::vector<ForwardSequence> sequences;
     std::vector<uint32_t> outputs;
     for (size_t s = 0; s < kvs.size(); ++s) {
@@ -203,6 +210,8 @@ class Bench {
   StopPolicy stop_;
   std::unique_ptr<Workspace> workspace_;
   std::vector<float> logits_;
+  std::span<const TokenId> text_;
+  size_t text_at_ = 0;
   Rng rng_{1};
 };
 
@@ -248,6 +257,11 @@ Result<BenchReport> run_bench(const ModelArgs& args, const BenchGrid& grid, cons
   report.isa = isa_name(isa);
   report.cpu = os::cpu_info().model_name;
   ISTHMUS_ASSIGN_OR_RETURN(ModelOptions options, model_options(args));
+  std::string text;
+  if (!grid.text.empty()) {
+    ISTHMUS_ASSIGN_OR_RETURN(text, read_input(grid.text));
+    if (text.empty()) return invalid_argument(grid.text + " is empty");
+  }
   std::vector<size_t> threads = grid.threads;
   if (threads.empty()) threads.push_back(os::usable_cpus());
   const size_t batch = std::max<size_t>(1, most(grid.batches));
@@ -266,13 +280,15 @@ Result<BenchReport> run_bench(const ModelArgs& args, const BenchGrid& grid, cons
   model->wait_for_head();
   report.head = head_json(*model, nullptr);
 
+  const auto tokens =
+      text.empty() ? std::vector<TokenId>() : model->tokenizer().encode(text, Specials::kAsText, true);
   const MeterChoice choice = choose_meter();
   report.energy_source = energy_source_name(choice.meter->source());
   ISTHMUS_ASSIGN_OR_RETURN(report.idle_watts, measure_idle_watts(*choice.meter, kIdleSeconds));
   for (const size_t n : threads) {
     if (n == 0) return invalid_argument("--threads: 0 is no thread count");
     Bench bench(*model, n, *choice.meter, report.idle_watts, grid, context.stop);
-    ISTHMUS_RETURN_IF_ERROR(bench.prepare());
+    ISTHMUS_RETURN_IF_ERROR(bench.prepare(tokens));
     ISTHMUS_RETURN_IF_ERROR(run_lines(bench, grid, report.rows));
   }
   return report;

@@ -1,4 +1,5 @@
-// The measuring behind `isthmus bench`: forward steps over random tokens, timed on the monotonic clock.
+// The measuring behind `isthmus bench`: forward steps over random or given tokens, timed on the monotonic
+// clock.
 #pragma once
 
 #include <string>
@@ -15,6 +16,7 @@ struct BenchGrid {
   std::vector<size_t> depths = {0};
   std::vector<size_t> threads;  // empty: as many as can run at once
   std::vector<size_t> batches = {1};
+  std::string text;  // file whose tokens are read and generated, over and over; empty: random tokens
   int repeats = 5;
   bool limit = false;  // measure the memory's bandwidth before each line of generation
 };

@@ -148,7 +148,8 @@ Command bench_command() {
       .description =
           "For each combination of the lists: how fast -p prompt tokens are read and -n tokens are "
           "generated behind -d tokens of "
-          "context. Medians over --repeat runs of random tokens; the spread is half the range over the "
+          "context. Medians over --repeat runs of random tokens or of --text; the spread is half the range "
+          "over the "
           "median. Sampling and "
           "tokenisation are not part of the times. Energy says where it comes from: rapl, battery, or a "
           "documented model.",
@@ -177,6 +178,8 @@ Command bench_command() {
             ->delimiter(',')
             ->check(CLI::Range(1, 4096))
             ->capture_default_str();
+        app.add_option("--text", g.text,
+                       "a file whose text is read and generated, over and over, instead of random tokens");
         app.add_option("-r,--repeat", g.repeats, "runs of each line")
             ->check(CLI::Range(1, 1000))
             ->capture_default_str();

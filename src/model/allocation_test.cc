@@ -8,6 +8,18 @@
 
 #include "model/testing/harness.h"
 
+// ThreadSanitizer has an operator new of its own that a program cannot replace.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ISTHMUS_OWN_OPERATOR_NEW
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define ISTHMUS_OWN_OPERATOR_NEW
+#endif
+
+#if !defined(ISTHMUS_OWN_OPERATOR_NEW)
+
 namespace {
 std::atomic<size_t> allocations{0};
 

@@ -22,6 +22,14 @@ constexpr size_t kMaxStreams = 8;
 /// wins).
 constexpr size_t kUnpackTokens = 9;
 constexpr size_t kAccFloats = kMaxTokens * kPanelRows;
+/// Blocks of 32 columns that are unpacked at once, whole units of every format.
+constexpr size_t kSliceBlocks = 64;
+/// Panels of such a slice in the scratch, for two lanes of the largest format.
+constexpr size_t kGroupPanels = 8;
+static_assert(2 * kGroupPanels * kSliceBlocks * (kPanelRows * kBlockCols + 4 * kPanelRows * sizeof(float)) ==
+              kLinearWeightBytes);
+/// Tiles, of one lane, whose sums wait in the scratch for the next slice.
+constexpr size_t kSumTiles = kLinearSumBytes / (kGroupPanels * kAccFloats * sizeof(float));
 
 struct Job {
   const PackedMatrix* w[2];
@@ -48,6 +56,8 @@ struct Lane {
   WideKernel dot_wide = nullptr;
   TileKernel dot_tiles = nullptr;
   UnpackKernel unpack = nullptr;
+  size_t unit_blocks = 0;
+  size_t unpacked_block_bytes = 0;
   const FloatDotKernel* dot_float = nullptr;
 
   Lane(const PackedMatrix& matrix, const Activations& x) : w(&matrix) {
@@ -73,13 +83,12 @@ struct Lane {
     dot_wide = kernels.dot_wide[format][compute];
     if (use_int_tiles(x.compute())) dot_tiles = kernels.dot_tiles[format][compute];
     unpack = kernels.unpack[format];
+    unit_blocks = static_cast<size_t>(layout.unit_blocks);
+    unpacked_block_bytes = unpacked_layout(layout).unit_bytes();
   }
 
   const std::byte* panel(size_t index) const { return w->data + index * panel_bytes; }
-  size_t unpacked_blocks() const { return units * static_cast<size_t>(panel_layout(w->format).unit_blocks); }
-  size_t unpacked_bytes() const {
-    return unpacked_blocks() * unpacked_layout(panel_layout(w->format)).unit_bytes();
-  }
+  size_t blocks() const { return units * unit_blocks; }
 };
 
 /// acc[tile tokens][16] += 256 columns of a panel.
@@ -174,100 +183,140 @@ std::byte* thread_scratch() {
   return scratch.get();
 }
 
-/// acc[tokens][16] = one unpacked panel times one tile.
-void dot_unpacked_tile(const Lane& lane, const std::byte* weights, const Activations& x, size_t tile,
-                       float* acc) {
-  const size_t tokens = x.tile_tokens(tile);
-  std::memset(acc, 0, tokens * kPanelRows * sizeof(float));
-  for (size_t t = 0; t < tokens;) {
-    const size_t n = kernel_tokens(tokens - t);
-    lane.dot_unpacked[token_index(n)](weights, lane.unpacked_blocks(), x.record(tile, t, 0),
-                                      x.tile_stride(tile), acc + t * kPanelRows, 0);
-    t += n;
-  }
-}
-
-/// Panels unpacked to scratch, lane by lane: slot p of a lane is panel first_panel + p.
+/// A slice of some panels, unpacked to scratch lane by lane: slot p of a lane is panel first_panel + p.
 struct Group {
   size_t first_panel;
   size_t count;
-  const std::byte* lanes[2];
+  size_t first_block;
+  size_t blocks[2];
+  std::byte* lanes[2];
   size_t slot_bytes[2];
+};
+
+/// Of a tile, or of the two of a strip: [panels of the group][tiles][kMaxTokens][16], by lane.
+struct Sums {
+  float* lanes[2];
 };
 
 void unpack_group(const Job& job, const Lane* lanes, const Group& group) {
   for (size_t l = 0; l < job.lanes; ++l) {
-    auto* to = const_cast<std::byte*>(group.lanes[l]);  // this thread's own scratch
-    for (size_t p = 0; p < group.count; ++p, to += group.slot_bytes[l]) {
-      lanes[l].unpack(lanes[l].panel(group.first_panel + p), lanes[l].units, to);
+    const Lane& lane = lanes[l];
+    const size_t skip = group.first_block / lane.unit_blocks * lane.unit_bytes;
+    for (size_t p = 0; p < group.count; ++p) {
+      lane.unpack(lane.panel(group.first_panel + p) + skip, group.blocks[l] / lane.unit_blocks,
+                  group.lanes[l] + p * group.slot_bytes[l]);
     }
   }
 }
 
-/// One tile of tokens over all panels of a group: by several panels at once where the set can, then one by
-/// one.
-void run_group_tile(const Job& job, const Lane* lanes, const Group& group, const Activations& x,
-                    size_t tile) {
-  alignas(64) float wide[2][kMaxStreams * kAccFloats];
-  alignas(64) float acc[2 * kAccFloats];
+/// acc[tokens][16] += one unpacked panel times one tile.
+void dot_unpacked_tile(const Lane& lane, const std::byte* weights, size_t first_block, size_t blocks,
+                       const Activations& x, size_t tile, float* acc) {
   const size_t tokens = x.tile_tokens(tile);
-  const size_t panels = x.kernels().wide_panels;
+  for (size_t t = 0; t < tokens;) {
+    const size_t n = kernel_tokens(tokens - t);
+    lane.dot_unpacked[token_index(n)](weights, blocks, x.record(tile, t, first_block), x.tile_stride(tile),
+                                      acc + t * kPanelRows, 0);
+    t += n;
+  }
+}
+
+/// One lane of a group times one tile: by several panels at once where the set can, then one by one.
+void run_group_tile(const Lane& lane, const Group& group, size_t l, const Activations& x, size_t tile,
+                    float* acc) {
+  const size_t wide = x.tile_tokens(tile) == kMaxTokens ? x.kernels().wide_panels : 0;
+  const size_t slot = group.slot_bytes[l];
   size_t p = 0;
-  for (; panels > 0 && tokens == kMaxTokens && p + panels <= group.count; p += panels) {
-    for (size_t l = 0; l < job.lanes; ++l) {
-      std::memset(wide[l], 0, panels * kAccFloats * sizeof(float));
-      lanes[l].dot_wide(group.lanes[l] + p * group.slot_bytes[l], group.slot_bytes[l],
-                        lanes[l].unpacked_blocks(), x.record(tile, 0, 0), x.tile_stride(tile), wide[l]);
-    }
-    for (size_t i = 0; i < panels; ++i) {
-      finish(job, x, group.first_panel + p + i, tile, wide[0] + i * kAccFloats, wide[1] + i * kAccFloats);
-    }
+  for (; wide > 0 && p + wide <= group.count; p += wide) {
+    lane.dot_wide(group.lanes[l] + p * slot, slot, group.blocks[l], x.record(tile, 0, group.first_block),
+                  x.tile_stride(tile), acc + p * kAccFloats);
   }
   for (; p < group.count; ++p) {
-    for (size_t l = 0; l < job.lanes; ++l) {
-      dot_unpacked_tile(lanes[l], group.lanes[l] + p * group.slot_bytes[l], x, tile, acc + l * kAccFloats);
-    }
-    finish(job, x, group.first_panel + p, tile, acc, acc + kAccFloats);
+    dot_unpacked_tile(lane, group.lanes[l] + p * slot, group.first_block, group.blocks[l], x, tile,
+                      acc + p * kAccFloats);
   }
 }
 
-/// A strip of tokens over all panels of a group, by tiles.
-void run_group_strip(const Job& job, const Lane* lanes, const Group& group, const Activations& x,
-                     size_t strip) {
+/// One lane of a group times the strip that begins with a tile.
+void run_group_strip(const Lane& lane, const Group& group, size_t l, const Activations& x, size_t tile,
+                     float* acc) {
   static_assert(kStripTokens == 2 * kMaxTokens);
-  constexpr size_t kSums = kStripTokens * kPanelRows;
-  alignas(64) float acc[2][kMaxStreams * kSums];
-  const size_t tile = 2 * strip;
-  const TileStrips records = {x.record(tile, 0, 0), x.tile_stride(tile), 1, x.strip_bytes()};
-  for (size_t l = 0; l < job.lanes; ++l) {
-    std::memset(acc[l], 0, group.count * kSums * sizeof(float));
-    lanes[l].dot_tiles({group.lanes[l], group.slot_bytes[l], group.count, lanes[l].unpacked_blocks()},
-                       records, acc[l]);
-  }
-  for (size_t p = 0; p < group.count; ++p) {
-    for (size_t half = 0; half < 2; ++half) {
-      const size_t at = p * kSums + half * kAccFloats;
-      finish(job, x, group.first_panel + p, tile + half, acc[0] + at, acc[1] + at);
-    }
-  }
+  const TileStrips records = {x.record(tile, 0, group.first_block), x.tile_stride(tile), 1, x.strip_bytes()};
+  lane.dot_tiles({group.lanes[l], group.slot_bytes[l], group.count, group.blocks[l]}, records, acc);
 }
 
-/// Panels [first, last) by groups that are unpacked to `scratch` and then run over all tiles.
-void run_unpacked(const Job& job, const Lane* lanes, size_t first, size_t last, const Activations& x,
-                  size_t most, std::byte* scratch) {
-  Group group{};
-  group.slot_bytes[0] = lanes[0].unpacked_bytes();
-  group.slot_bytes[1] = job.lanes == 2 ? lanes[1].unpacked_bytes() : 0;
-  group.lanes[0] = scratch;
-  group.lanes[1] = scratch + most * group.slot_bytes[0];
-  for (group.first_panel = first; group.first_panel < last; group.first_panel += group.count) {
-    group.count = std::min(most, last - group.first_panel);
-    unpack_group(job, lanes, group);
+/// Runs a group over the tiles [first, last). `sums`: where those of tile `first` are, the others behind it;
+/// with `whole` every tile's are used once and share that place.
+class GroupRun {
+ public:
+  GroupRun(const Job& job, const Lane* lanes, const Activations& x) : job_(job), lanes_(lanes), x_(x) {
     const bool tiles = lanes[0].dot_tiles != nullptr && lanes[job.lanes - 1].dot_tiles != nullptr;
-    const size_t strips = tiles ? x.whole_strips() : 0;
-    for (size_t strip = 0; strip < strips; ++strip) run_group_strip(job, lanes, group, x, strip);
-    for (size_t tile = strips * x.strip_tokens() / kMaxTokens; tile < x.tiles(); ++tile)
-      run_group_tile(job, lanes, group, x, tile);
+    strip_tiles_ = tiles ? x.whole_strips() * x.strip_tokens() / kMaxTokens : 0;
+  }
+
+  void run(const Group& group, size_t first, size_t last, const Sums& sums, bool whole) {
+    const bool begins = group.first_block == 0;
+    const bool ends = std::max(group.first_block + group.blocks[0], group.first_block + group.blocks[1]) >=
+                      std::max(lanes_[0].blocks(), lanes_[job_.lanes - 1].blocks());
+    for (size_t tile = first; tile < last;) {
+      const size_t count = tile < strip_tiles_ ? 2 : 1;
+      const size_t at = whole ? 0 : (tile - first) * group.count * kAccFloats;
+      for (size_t l = 0; l < job_.lanes; ++l) {
+        float* acc = sums.lanes[l] + at;
+        if (begins) std::memset(acc, 0, count * group.count * kAccFloats * sizeof(float));
+        if (group.blocks[l] == 0) continue;
+        count == 2 ? run_group_strip(lanes_[l], group, l, x_, tile, acc)
+                   : run_group_tile(lanes_[l], group, l, x_, tile, acc);
+      }
+      if (ends) finish_tiles(group, tile, count, sums.lanes[0] + at, sums.lanes[1] + at);
+      tile += count;
+    }
+  }
+
+ private:
+  void finish_tiles(const Group& group, size_t tile, size_t count, float* acc, float* second) {
+    for (size_t p = 0; p < group.count; ++p) {
+      for (size_t i = 0; i < count; ++i, acc += kAccFloats, second += kAccFloats) {
+        finish(job_, x_, group.first_panel + p, tile + i, acc, second);
+      }
+    }
+  }
+
+  const Job& job_;
+  const Lane* lanes_;
+  const Activations& x_;
+  size_t strip_tiles_;  // tiles in whole strips, where there are kernels for them
+};
+
+/// Panels [first, last) by groups. Wide rows go by slices of columns, so that a group of panels stays in the
+/// second-level cache and tokens are read as seldom as for narrow rows.
+void run_unpacked(const Job& job, const Lane* lanes, size_t first, size_t last, const Activations& x,
+                  std::byte* scratch) {
+  alignas(64) float once[2][kGroupPanels * 2 * kAccFloats];
+  GroupRun run(job, lanes, x);
+  const size_t blocks = std::max(lanes[0].blocks(), lanes[job.lanes - 1].blocks());
+  const bool whole = blocks <= kSliceBlocks;
+  auto* waiting = reinterpret_cast<float*>(scratch + kLinearWeightBytes);
+  const size_t most_tiles = whole ? x.tiles() : kSumTiles / job.lanes;
+  const Sums sums = whole
+                        ? Sums{{once[0], once[1]}}
+                        : Sums{{waiting, waiting + (job.lanes - 1) * most_tiles * kGroupPanels * kAccFloats}};
+  for (size_t tile = 0; tile < x.tiles(); tile += most_tiles) {
+    const size_t end = std::min(tile + most_tiles, x.tiles());
+    Group group{};
+    for (group.first_panel = first; group.first_panel < last; group.first_panel += group.count) {
+      group.count = std::min(kGroupPanels, last - group.first_panel);
+      for (group.first_block = 0; group.first_block < blocks; group.first_block += kSliceBlocks) {
+        for (size_t l = 0; l < job.lanes; ++l) {
+          const size_t rest = lanes[l].blocks() - std::min(group.first_block, lanes[l].blocks());
+          group.blocks[l] = std::min(kSliceBlocks, rest);
+          group.slot_bytes[l] = group.blocks[l] * lanes[l].unpacked_block_bytes;
+          group.lanes[l] = scratch + l * (kLinearWeightBytes / 2);
+        }
+        unpack_group(job, lanes, group);
+        run.run(group, tile, end, sums, whole);
+      }
+    }
   }
 }
 
@@ -281,7 +330,7 @@ void run_bf16(const Job& job, size_t first, size_t last, const Activations& x) {
   alignas(64) std::byte least[bf16_scratch_bytes(2)];  // when there is no memory: slower, the same bits
   std::byte* scratch = thread_scratch();
   Bf16Run run({lanes, job.lanes}, x, scratch == nullptr ? least : scratch,
-              scratch == nullptr ? sizeof(least) : kLinearScratchBytes);
+              scratch == nullptr ? sizeof(least) : kLinearWeightBytes);
   run.run(first, last, [&](size_t panel, size_t tile, float* acc, const float* second) {
     finish(job, x, panel, tile, acc, second);
   });
@@ -292,13 +341,8 @@ void run_job(const Job& job, size_t first, size_t last, const Activations& x, co
   if (x.compute() == Compute::kBf16) return run_bf16(job, first, last, x);
   const Lane lanes[2] = {Lane(*job.w[0], x), Lane(*job.w[job.lanes - 1], x)};
   const bool quantised = lanes[0].quantised && lanes[1].quantised;
-  if (quantised && x.tokens() >= kUnpackTokens) {
-    const size_t slot = lanes[0].unpacked_bytes() + (job.lanes == 2 ? lanes[1].unpacked_bytes() : 0);
-    const size_t group = kLinearScratchBytes / slot;
-    std::byte* scratch = group > 0 ? thread_scratch() : nullptr;
-    if (scratch != nullptr)
-      return run_unpacked(job, lanes, first, last, x, std::min<size_t>(group, kMaxStreams), scratch);
-  }
+  std::byte* scratch = quantised && x.tokens() >= kUnpackTokens ? thread_scratch() : nullptr;
+  if (scratch != nullptr) return run_unpacked(job, lanes, first, last, x, scratch);
   run_packed(job, lanes, first, last, x, plan);
 }
 

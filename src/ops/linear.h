@@ -33,8 +33,11 @@
 
 namespace isthmus {
 
-/// Unpacked weights of the panels that a thread works on; sized for the second-level cache.
-inline constexpr size_t kLinearScratchBytes = size_t{768} * 1024;
+/// A thread's scratch: unpacked weights of the panels that it works on, sized for the second-level cache, and
+/// the sums of a step's tokens where rows are too wide to be unpacked whole.
+inline constexpr size_t kLinearWeightBytes = size_t{768} * 1024;
+inline constexpr size_t kLinearSumBytes = size_t{256} * 1024;
+inline constexpr size_t kLinearScratchBytes = kLinearWeightBytes + kLinearSumBytes;
 
 /// Whether products may use Compute::kBf16.
 inline bool have_bf16(const LinearKernels& kernels = linear_kernels()) { return kernels.dot_bf16 != nullptr; }

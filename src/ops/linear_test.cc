@@ -330,15 +330,47 @@ TEST(Linear, GatedEqualsItsTwoProducts) {
   }
 }
 
-TEST(Linear, RowsTooWideForTheScratchGiveTheSameBits) {
-  const size_t cols = 64 * 1024;  // one unpacked panel is larger than kLinearScratchBytes
-  const size_t rows = 18;
-  const auto src = random_rows(DType::kQ4_0, rows, cols, 2);
-  const auto packed = pack(DType::kQ4_0, src, rows, cols, Compute::kInt8);
-  const auto x = random_floats(9 * cols, 3);
-  ThreadPool pool(1, false);
-  expect_same(run_product(packed.matrix, x, 9, Compute::kInt8, tested_isas().back(), pool),
-              reference_product(DType::kQ4_0, src, rows, cols, x, 9, Compute::kInt8), "wide rows");
+TEST(Linear, WideRowsBySlicesGiveTheSameBits) {
+  const size_t rows = 3 * kPanelRows + 2;
+  for (const auto& [type, cols] : {std::pair{DType::kQ4_0, size_t{4160}}, {DType::kQ6_K, size_t{2304}}}) {
+    const auto src = random_rows(type, rows, cols, 2);
+    for (const Compute compute : {Compute::kInt8, Compute::kInt16}) {
+      const auto packed = pack(type, src, rows, cols, compute);
+      for (const size_t tokens : {9, 19, 530}) {  // the last: more than one batch of waiting sums
+        const auto x = random_floats(tokens * cols, 3);
+        ThreadPool pool(2, false);
+        const auto want = tokens < 100 ? reference_product(type, src, rows, cols, x, tokens, compute)
+                                       : run_product(packed.matrix, x, tokens, compute, Isa::kScalar, pool);
+        for (const Isa isa : tested_isas()) {
+          expect_same(run_product(packed.matrix, x, tokens, compute, isa, pool), want, "wide rows");
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, WideGatedProductsAreThoseOfAnyBatch) {
+  const size_t cols = 4160;
+  const size_t rows = 9 * kPanelRows + 1;  // more than one group of panels
+  const size_t tokens = 270;
+  const auto gate = pack(DType::kQ4_1, random_rows(DType::kQ4_1, rows, cols, 2), rows, cols, Compute::kInt16);
+  const auto up = pack(DType::kQ8_0, random_rows(DType::kQ8_0, rows, cols, 3), rows, cols, Compute::kInt16);
+  const auto x = random_floats(tokens * cols, 8, 0.2f);
+  const auto run = [&](const float* from, size_t count, float* y) {
+    ThreadPool pool(2, false);
+    AlignedBytes memory(Activations::bytes(count, cols, Compute::kInt16));
+    const Activations acts(from, cols, count, cols, Compute::kInt16, memory.data());
+    quantize_activations(acts, 0, count);
+    pool.run(
+        [&](Worker& worker) { linear_gated(gate.matrix, up.matrix, Gate::kSilu, acts, y, rows, worker); });
+  };
+  std::vector<float> together(tokens * rows);
+  run(x.data(), tokens, together.data());
+  std::vector<float> alone(rows);
+  for (const size_t token : {size_t{0}, size_t{8}, size_t{255}, size_t{256}, tokens - 1}) {
+    run(x.data() + token * cols, 1, alone.data());
+    for (size_t r = 0; r < rows; ++r) ASSERT_EQ(together[token * rows + r], alone[r]) << token << ' ' << r;
+  }
 }
 
 TEST(Linear, StreamPlansChangeNothing) {

@@ -138,6 +138,13 @@ run_program bench "$models/smollm2.gguf" --verify 0
 expect "verifying nothing" 2 "" "--verify"
 run_program bench "$models/smollm2.gguf" -p 0 -n 0
 expect "nothing to measure" 2 "" "nothing to measure"
+run_program bench "$models/smollm2.gguf" --text "$scratch/none.txt"
+expect "a text that is not there" 3 "" "none.txt"
+: >"$scratch/empty.txt"
+run_program bench "$models/smollm2.gguf" --text "$scratch/empty.txt"
+expect "an empty text" 2 "" "empty.txt is empty"
+run_program bench "$models/smollm2.gguf" --text "$repo/CONTRIBUTING.md" -p 32 -n 8 -r 1 -t 1 --head two-stage --json
+expect "bench over a text" 0 '"head_two_stage_steps":'
 run_program run "$models/smollm2.gguf" Hello --raw --greedy -n 1 --stop ''
 expect "an empty stop string" 2 "" "stop string is empty"
 run_program run "$models/smollm2.gguf" Hello --raw --greedy -n 1 --logit-bias 5=inf
