@@ -8,7 +8,7 @@
 
 #include "model/testing/harness.h"
 
-// ThreadSanitizer has an operator new of its own that a program cannot replace.
+// ThreadSanitizer has an operator new of its own that a program cannot replace: no test there.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define ISTHMUS_OWN_OPERATOR_NEW
@@ -74,3 +74,5 @@ INSTANTIATE_TEST_SUITE_P(Tiny, Allocation,
 
 }  // namespace
 }  // namespace isthmus
+
+#endif
