@@ -91,22 +91,38 @@ struct Lane {
   size_t blocks() const { return units * unit_blocks; }
 };
 
+/// A tile's records, found once for all chunks of all panels: working out where they lie takes divisions.
+struct Tile {
+  size_t index;
+  size_t tokens;
+  const std::byte* records;
+  size_t stride;
+  size_t record_bytes;
+
+  Tile(const Activations& x, size_t tile)
+      : index(tile),
+        tokens(x.tile_tokens(tile)),
+        records(x.record(tile, 0, 0)),
+        stride(x.tile_stride(tile)),
+        record_bytes(x.record_bytes()) {}
+};
+
 /// acc[tile tokens][16] += 256 columns of a panel.
-void dot_chunk(const Lane& lane, const std::byte* panel, size_t chunk, const Activations& x, size_t tile,
+void dot_chunk(const Lane& lane, const std::byte* panel, size_t chunk, const Activations& x, const Tile& tile,
                float* acc, size_t prefetch) {
-  const size_t tokens = x.tile_tokens(tile);
   const size_t unit = chunk * lane.chunk_units;
   const std::byte* at = panel + unit * lane.unit_bytes;
-  for (size_t t = 0; t < tokens;) {
-    const size_t n = kernel_tokens(tokens - t);
+  for (size_t t = 0; t < tile.tokens;) {
+    const size_t n = kernel_tokens(tile.tokens - t);
     if (lane.quantised) {
       const size_t count = std::min(lane.chunk_units, lane.units - unit);
-      lane.dot[token_index(n)](at, count, x.record(tile, t, chunk * kChunkCols / kBlockCols),
-                               x.tile_stride(tile), acc + t * kPanelRows, prefetch);
+      const std::byte* record =
+          tile.records + chunk * (kChunkCols / kBlockCols) * tile.stride + t * tile.record_bytes;
+      lane.dot[token_index(n)](at, count, record, tile.stride, acc + t * kPanelRows, prefetch);
     } else {
       const size_t count = std::min(kChunkCols, x.cols() - chunk * kChunkCols);
-      lane.dot_float[token_index(n)](at, count, x.row(tile * kMaxTokens + t) + chunk * kChunkCols, x.ldx(),
-                                     acc + t * kPanelRows, prefetch);
+      lane.dot_float[token_index(n)](at, count, x.row(tile.index * kMaxTokens + t) + chunk * kChunkCols,
+                                     x.ldx(), acc + t * kPanelRows, prefetch);
     }
     prefetch = 0;
     t += n;
@@ -143,9 +159,11 @@ void finish(const Job& job, const Activations& x, size_t panel, size_t tile, flo
 
 /// One step of run_packed(): the panels that are read at once, for one tile.
 void run_streams(const Job& job, const Lane* lanes, const size_t* panels, size_t count, const Activations& x,
-                 size_t tile, size_t prefetch) {
+                 const Tile& tile, size_t prefetch) {
   alignas(64) float acc[kMaxStreams * kAccFloats];
-  std::memset(acc, 0, count * job.lanes * kAccFloats * sizeof(float));
+  for (size_t i = 0; i < count * job.lanes; ++i) {
+    std::memset(acc + i * kAccFloats, 0, tile.tokens * kPanelRows * sizeof(float));
+  }
   const size_t chunks = (x.cols() + kChunkCols - 1) / kChunkCols;
   for (size_t chunk = 0; chunk < chunks; ++chunk) {
     for (size_t s = 0; s < count; ++s) {
@@ -157,7 +175,7 @@ void run_streams(const Job& job, const Lane* lanes, const size_t* panels, size_t
   }
   for (size_t s = 0; s < count; ++s) {
     float* at = acc + s * job.lanes * kAccFloats;
-    finish(job, x, panels[s], tile, at, at + kAccFloats);
+    finish(job, x, panels[s], tile.index, at, at + kAccFloats);
   }
 }
 
@@ -167,12 +185,14 @@ void run_packed(const Job& job, const Lane* lanes, size_t first, size_t last, co
                 const StreamPlan& plan) {
   const size_t streams = std::clamp<size_t>(plan.panels / job.lanes, 1, kMaxStreams / job.lanes);
   const size_t run = (last - first + streams - 1) / streams;
+  const Tile first_tile(x, 0);
   for (size_t i = 0; i < run; ++i) {
     size_t panels[kMaxStreams];
     size_t count = 0;
     for (size_t at = first + i; at < last; at += run) panels[count++] = at;
-    for (size_t tile = 0; tile < x.tiles(); ++tile) {
-      run_streams(job, lanes, panels, count, x, tile, tile == 0 ? plan.prefetch_bytes : 0);
+    run_streams(job, lanes, panels, count, x, first_tile, plan.prefetch_bytes);
+    for (size_t tile = 1; tile < x.tiles(); ++tile) {
+      run_streams(job, lanes, panels, count, x, Tile(x, tile), 0);
     }
   }
 }

@@ -94,6 +94,7 @@ class Activations {
   /// columns, those past the end zero.
   std::byte* record(size_t tile, size_t token, size_t block) const;
   size_t tile_stride(size_t tile) const;
+  size_t record_bytes() const { return record_bytes_; }
 
   /// Strips of kernels().strip_tokens tokens: where that is more than a tile, the records of a block lie
   /// together for a strip, so that the tiles of a strip are neighbours.
