@@ -34,6 +34,7 @@ struct ValueQuads {
   int32_t code[64];
   static ISTHMUS_INLINE ValueQuads load(const int8_t* p) {
     ValueQuads out;
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): numbers, not characters
     for (int i = 0; i < 64; ++i) out.code[i] = static_cast<int32_t>(p[i]);
     return out;
   }
