@@ -179,7 +179,8 @@ Command bench_command() {
             ->check(CLI::Range(1, 4096))
             ->capture_default_str();
         app.add_option("--text", g.text,
-                       "a file whose text is read and generated, over and over, instead of random tokens");
+                       "a file whose text is read and generated, over and over, instead of random tokens")
+            ->check([](const std::string& path) { return path.empty() ? "the path is empty" : ""; });
         app.add_option("-r,--repeat", g.repeats, "runs of each line")
             ->check(CLI::Range(1, 1000))
             ->capture_default_str();

@@ -140,6 +140,8 @@ run_program bench "$models/smollm2.gguf" -p 0 -n 0
 expect "nothing to measure" 2 "" "nothing to measure"
 run_program bench "$models/smollm2.gguf" --text "$scratch/none.txt"
 expect "a text that is not there" 3 "" "none.txt"
+run_program bench "$models/smollm2.gguf" --text ""
+expect "a text without a name" 2 "" "path is empty"
 : >"$scratch/empty.txt"
 run_program bench "$models/smollm2.gguf" --text "$scratch/empty.txt"
 expect "an empty text" 2 "" "empty.txt is empty"
