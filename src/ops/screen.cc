@@ -314,15 +314,17 @@ class ScreenRun {
     return *kth;
   }
 
-  /// Lists this thread's panels with a row that may reach the threshold; the others' products become
-  /// -infinity.
+  /// Lists this thread's panels with a row that may reach the threshold, and those that the threshold is from
+  /// (a forged screen may say that they cannot): k products are always there. The others' become -infinity.
   void collect(float threshold) {
     const auto [first, last] = worker_.range(panel_count(w_.rows));
     mine_.touched.clear();
+    auto best = std::lower_bound(mine_.panels.begin(), mine_.panels.end(), first);
     for (size_t panel = first; panel < last; ++panel) {
       float* at = products_ + panel * kPanelRows;
       const size_t count = std::min(kPanelRows, w_.rows - panel * kPanelRows);
-      bool in_play = false;
+      bool in_play = best != mine_.panels.end() && *best == panel;
+      if (in_play) ++best;
       for (size_t r = 0; r < count; ++r) in_play |= !(at[r] < threshold);
       if (in_play) {
         mine_.touched.push_back(static_cast<uint32_t>(panel));
