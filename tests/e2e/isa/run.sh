@@ -15,7 +15,7 @@ sets=$("$program" doctor --json | python3 -c 'import json, sys; print(*json.load
 # unit tests run.
 bytes=1600 window=128
 if [ -n "${ISTHMUS_SANITIZED:-}" ]; then
-  bytes=400 window=32
+  bytes=160 window=16
 else
   case " $sets " in *" avx512 "*) sets="$sets amx-model" ;; esac
 fi
