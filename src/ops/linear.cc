@@ -269,15 +269,18 @@ void run_group_strip(const Lane& lane, const Group& group, size_t l, const Activ
 /// with `whole` every tile's are used once and share that place.
 class GroupRun {
  public:
-  GroupRun(const Job& job, const Lane* lanes, const Activations& x) : job_(job), lanes_(lanes), x_(x) {
+  GroupRun(const Job& job, const Lane* lanes, const Activations& x)
+      : job_(job), lanes_(lanes), x_(x), blocks_(std::max(lanes[0].blocks(), lanes[job.lanes - 1].blocks())) {
     const bool tiles = lanes[0].dot_tiles != nullptr && lanes[job.lanes - 1].dot_tiles != nullptr;
     strip_tiles_ = tiles ? x.whole_strips() * x.strip_tokens() / kMaxTokens : 0;
   }
 
+  /// Of the lane that has more.
+  size_t blocks() const { return blocks_; }
+
   void run(const Group& group, size_t first, size_t last, const Sums& sums, bool whole) {
     const bool begins = group.first_block == 0;
-    const bool ends = std::max(group.first_block + group.blocks[0], group.first_block + group.blocks[1]) >=
-                      std::max(lanes_[0].blocks(), lanes_[job_.lanes - 1].blocks());
+    const bool ends = group.first_block + kSliceBlocks >= blocks_;
     for (size_t tile = first; tile < last;) {
       const size_t count = tile < strip_tiles_ ? 2 : 1;
       const size_t at = whole ? 0 : (tile - first) * group.count * kAccFloats;
@@ -305,6 +308,7 @@ class GroupRun {
   const Job& job_;
   const Lane* lanes_;
   const Activations& x_;
+  size_t blocks_;
   size_t strip_tiles_;  // tiles in whole strips, where there are kernels for them
 };
 
@@ -314,7 +318,7 @@ void run_unpacked(const Job& job, const Lane* lanes, size_t first, size_t last, 
                   std::byte* scratch) {
   alignas(64) float once[2][kGroupPanels * 2 * kAccFloats];
   GroupRun run(job, lanes, x);
-  const size_t blocks = std::max(lanes[0].blocks(), lanes[job.lanes - 1].blocks());
+  const size_t blocks = run.blocks();
   const bool whole = blocks <= kSliceBlocks;
   auto* waiting = reinterpret_cast<float*>(scratch + kLinearWeightBytes);
   const size_t most_tiles = whole ? x.tiles() : kSumTiles / job.lanes;
