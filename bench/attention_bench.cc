@@ -76,7 +76,7 @@ struct Cache {
   std::vector<KvStreamRef> streams;
 };
 
-/// Arguments: shape, depth, tokens, threads, KV type.
+/// Arguments: shape, depth, tokens, threads, KV type, arithmetic.
 void run(benchmark::State& state) {
   const ModelShape shape = kShapes[state.range(0)];
   const size_t depth = static_cast<size_t>(state.range(1));
@@ -108,7 +108,9 @@ void run(benchmark::State& state) {
                    0.125f,
                    0.0f,
                    {&seq, 1},
-                   nullptr},
+                   nullptr,
+                   nullptr,
+                   static_cast<AttentionCompute>(state.range(5))},
                   scratch.get(), worker);
         worker.barrier();
       }
@@ -130,33 +132,39 @@ constexpr int64_t kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3;
 
 void decode(benchmark::State& state) { run(state); }
 BENCHMARK(decode)
-    ->ArgNames({"shape", "depth", "tokens", "threads", "type"})
-    ->Args({0, 4096, 1, 1, kF16})
-    ->Args({0, 4096, 1, 2, kF16})
-    ->Args({0, 4096, 1, 1, kBF16})
-    ->Args({0, 4096, 1, 1, kF32})
-    ->Args({0, 4096, 1, 1, kQ8})
-    ->Args({0, 4096, 1, 2, kQ8})
-    ->Args({0, 4096, 4, 1, kF16})
-    ->Args({1, 4096, 1, 1, kF16})
-    ->Args({1, 4096, 1, 1, kQ8})
-    ->Args({2, 4096, 1, 1, kF16})
-    ->Args({3, 4096, 1, 1, kF16})
-    ->Args({3, 4096, 1, 1, kQ8})
+    ->ArgNames({"shape", "depth", "tokens", "threads", "type", "int16"})
+    ->Args({0, 4096, 1, 1, kF16, 0})
+    ->Args({0, 4096, 1, 2, kF16, 0})
+    ->Args({0, 4096, 1, 1, kBF16, 0})
+    ->Args({0, 4096, 1, 1, kF32, 0})
+    ->Args({0, 4096, 1, 1, kQ8, 0})
+    ->Args({0, 4096, 1, 2, kQ8, 0})
+    ->Args({0, 4096, 4, 1, kF16, 0})
+    ->Args({1, 4096, 1, 1, kF16, 0})
+    ->Args({1, 4096, 1, 1, kQ8, 0})
+    ->Args({2, 4096, 1, 1, kF16, 0})
+    ->Args({3, 4096, 1, 1, kF16, 0})
+    ->Args({3, 4096, 1, 1, kQ8, 0})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 
 void prefill(benchmark::State& state) { run(state); }
 BENCHMARK(prefill)
-    ->ArgNames({"shape", "depth", "tokens", "threads", "type"})
-    ->Args({0, 0, 512, 1, kF16})
-    ->Args({0, 0, 512, 2, kF16})
-    ->Args({0, 4096, 512, 1, kF16})
-    ->Args({0, 4096, 512, 1, kQ8})
-    ->Args({1, 4096, 512, 1, kF16})
-    ->Args({1, 0, 512, 1, kF16})
-    ->Args({2, 0, 512, 1, kF16})
-    ->Args({3, 0, 512, 1, kF16})
+    ->ArgNames({"shape", "depth", "tokens", "threads", "type", "int16"})
+    ->Args({0, 0, 512, 1, kF16, 0})
+    ->Args({0, 0, 512, 2, kF16, 0})
+    ->Args({0, 4096, 512, 1, kF16, 0})
+    ->Args({0, 4096, 512, 1, kQ8, 0})
+    ->Args({1, 4096, 512, 1, kF16, 0})
+    ->Args({1, 0, 512, 1, kF16, 0})
+    ->Args({0, 0, 512, 1, kF16, 1})
+    ->Args({0, 4096, 512, 1, kF16, 1})
+    ->Args({1, 0, 512, 1, kF16, 1})
+    ->Args({1, 4096, 512, 1, kF16, 1})
+    ->Args({2, 0, 512, 1, kF16, 1})
+    ->Args({3, 0, 512, 1, kF16, 1})
+    ->Args({2, 0, 512, 1, kF16, 0})
+    ->Args({3, 0, 512, 1, kF16, 0})
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 

@@ -29,11 +29,12 @@ enum class Precision {
   /// same bits for
   /// any batch, split into steps, thread count and instruction set.
   kDefault,
-  /// Prompt tokens with 8-bit activations: about twice as fast to read, mean KL of some 10^-3; generation as
-  /// above.
+  /// Prompt tokens with 8-bit activations and attention in 16-bit whole numbers: about twice as fast to read,
+  /// mean KL of some 10^-3; generation as above.
   kFast,
   /// Prompt tokens in bfloat16 with float32 sums, on tiles: weights and activations keep 8 bits of precision;
-  /// generation as above. Needs an instruction set with tiles; loading says so where there is none.
+  /// attention as in kFast, generation as above. Needs an instruction set with tiles; loading says so where
+  /// there is none.
   kBf16,
   /// float32 weights and activations: slow, four to eight times the memory.
   kReference,

@@ -6,6 +6,15 @@
 #include "ops/norm.h"
 
 namespace isthmus {
+namespace {
+
+/// Steps whose products are approximate need no float32 attention.
+AttentionCompute attention_compute(Compute compute) {
+  const bool approximate = compute == Compute::kInt8 || compute == Compute::kBf16;
+  return approximate ? AttentionCompute::kInt16 : AttentionCompute::kF32;
+}
+
+}  // namespace
 
 void LayerRun::begin_layer(size_t index, const LayerWeights& weights) {
   layer_ = index;
@@ -120,7 +129,9 @@ void LayerRun::attend() {
                            config().attention_scale,
                            config().attention_softcap,
                            seqs,
-                           s.key_encoding == KeyEncoding::kAbsolute ? nullptr : rope};
+                           s.key_encoding == KeyEncoding::kAbsolute ? nullptr : rope,
+                           nullptr,
+                           attention_compute(s.compute)};
   attention(args, s.attention_scratch, worker_);
   worker_.barrier();
 }

@@ -5,7 +5,7 @@
 // V. Keys go in *ranges* of 256; each range gives (max, sum, acc) and ranges are combined in ascending order,
 // so a row's result has the same bits at any thread count, batch or instruction set (Milakov and Gimelshein
 // 2018, arXiv 1805.02867). Everything is a view: the caller owns all memory and keeps it alive for the call.
-// Arithmetic is float32.
+// Arithmetic is float32, or whole numbers of 16 bits where the caller asks for them.
 #pragma once
 
 #include <cstddef>
@@ -68,6 +68,17 @@ struct AttentionSeq {
   std::span<const QueryView> views;    // one per token
 };
 
+/// How scores and weighted sums are computed.
+enum class AttentionCompute : uint8_t {
+  kF32,
+  /// Keys and queries, then values and weights, as 16-bit whole numbers with exact sums
+  /// (kernels/generic/attention_kernels.h), for blocks of kF16 and kBF16. What a token sees only in part
+  /// stays float32: such a block, and a range of 256 keys whose first block it does not see whole. So a
+  /// token's result does not depend on later keys, nor on what tokens it is computed with. For token trees
+  /// and calls with a rope all is kF32.
+  kInt16,
+};
+
 struct AttentionArgs {
   const float* q;  // [token][n_heads * head_dim], row stride ldq
   size_t ldq;
@@ -84,6 +95,7 @@ struct AttentionArgs {
   const RopeTable* rope;
   /// Null: the kernels of the active instruction set. Tests name others; results do not differ.
   const AttentionKernels* kernels = nullptr;
+  AttentionCompute compute = AttentionCompute::kF32;
 };
 
 /// Bytes of scratch, 64-byte aligned, for attention() with these arguments on `threads` (at most 1008)

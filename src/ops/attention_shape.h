@@ -17,6 +17,7 @@ constexpr size_t kTileRows = 96;
 /// at 256).
 constexpr size_t kMostExpandedDim = 96;
 constexpr size_t kBlocksPerRange = kRangeKeys / kBlockKeys;
+constexpr size_t kBlockPairs = kBlockKeys / 2;
 constexpr size_t kLine = 64;  // bytes of a cache line
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
@@ -182,6 +183,11 @@ struct Workspace {
     path_values = carver.floats(kRangeKeys * shape.dim);
     rope_row = carver.floats(shape.head_dim);
     expanded = carver.floats(kBlockKeys * shape.dim);
+    query_pairs = carver.array<int32_t>(shape.tile_rows * pair_query_words(shape.head_dim));
+    key_means = carver.floats(shape.head_dim);
+    key_inverses = carver.floats(shape.head_dim);
+    pairs = carver.array<int32_t>(kBlockPairs * shape.dim);
+    pair_scales = carver.floats(std::max(kBlockKeys, shape.dim));
     bytes = carver.used();
   }
 
@@ -196,10 +202,17 @@ struct Workspace {
   RowState total;
   float* keys;  // [8 blocks][head_dim][32]: K parts that had to be rotated
   // K and V parts of one range of a path through a token tree, of any codec.
-  float* path_keys;    // [8 blocks] of at most 32 * head_dim floats
-  float* path_values;  // [8 blocks] of at most 32 * dim floats
-  float* rope_row;     // [dims]
-  float* expanded;     // the K or V part at hand
+  float* path_keys;      // [8 blocks] of at most 32 * head_dim floats
+  float* path_values;    // [8 blocks] of at most 32 * dim floats
+  float* rope_row;       // [dims]
+  float* expanded;       // the K or V part at hand
+  int32_t* query_pairs;  // [rows of the unit][pair_query_words], for the range at hand
+  // Of the range's first block: [head_dim].
+  float* key_means;
+  float* key_inverses;
+  // The K or V part at hand in 16 bits.
+  int32_t* pairs;      // [head_dim / 2][32] or [32 / 2][dim]
+  float* pair_scales;  // [32] or [dim]
   size_t bytes;
 };
 

@@ -7,7 +7,8 @@
 //
 // Loop order: unit, range, block, pass. A unit is large, so that K and V of a block are read once from afar,
 // expanded to float32 once, and then stay in the first-level cache while the passes go over them; a pass is
-// what the registers hold. With one pass (generation) nothing is expanded, since each value is used once.
+// what the registers hold. With one pass (generation) nothing is expanded, since each value is used once. In
+// 16-bit arithmetic every part is turned into whole numbers in the place of that.
 #pragma once
 
 #include <algorithm>
@@ -62,9 +63,8 @@ class UnitRunner {
     range_end_ = std::min(unit_.end_key, range_begin_ + kRangeKeys);
     first_block_ = range_begin_ / kBlockKeys;
     if (args_.rope != nullptr) rotate_keys();
-    if (unit_.tokens > shape_.pass_tokens && shape_.dim <= kMostExpandedDim && !any_sees_path()) {
-      return run_tile(out);
-    }
+    const bool tile = unit_.tokens > shape_.pass_tokens && shape_.dim <= kMostExpandedDim;
+    if ((tile || in_pairs()) && !any_sees_path()) return run_tile(out);
     for (size_t first = 0; first < unit_.tokens;) {
       if (sees_path(first)) {
         run_path(first, out);
@@ -247,7 +247,10 @@ class UnitRunner {
                   const Prefetch* next) {
     kernels_.weighted_sum[index_of(type)](part, scores_of(pass, b), rows_of(pass),
                                           std::min(kBlockKeys, pass.end_key - b * kBlockKeys), shape_.dim,
-                                          out.acc + pass.first * shape_.group * shape_.dim, next);
+                                          acc_of(pass, out), next);
+  }
+  float* acc_of(const Pass& pass, const RowState& out) const {
+    return out.acc + pass.first * shape_.group * shape_.dim;
   }
 
   /// Tokens [first, last) of the unit over the range at hand, on the stored parts.
@@ -275,26 +278,123 @@ class UnitRunner {
     size_t count = 0;
     size_t first_block = SIZE_MAX;
     size_t last_block = 0;
-    for (size_t t = 0; t < unit_.tokens; t += shape_.pass_tokens) {
-      const Pass& pass = passes[count++] = make_pass(t, std::min(t + shape_.pass_tokens, unit_.tokens));
+    // The 16-bit kernels split rows themselves.
+    const size_t step = in_pairs() ? unit_.tokens : shape_.pass_tokens;
+    for (size_t t = 0; t < unit_.tokens; t += step) {
+      const Pass& pass = passes[count++] = make_pass(t, std::min(t + step, unit_.tokens));
       if (pass.last_block == 0) continue;
       first_block = std::min(first_block, pass.first_block);
       last_block = std::max(last_block, pass.last_block);
     }
     const std::span<const Pass> all(passes, count);
-    for (size_t b = first_block; b < last_block; ++b) {
-      const Part keys = expanded_keys(b);
-      for (const Pass& pass : all) {
-        if (pass.has(b)) score_block(pass, b, keys.bytes, keys.type, nullptr);
-      }
-    }
+    if (in_pairs() && any_takes_pairs(all)) open_pairs();
+    for (size_t b = first_block; b < last_block; ++b) score_tile(all, b);
     for (const Pass& pass : all) weigh(pass, out);
-    for (size_t b = first_block; b < last_block; ++b) {
-      const Part values = expanded_values(b);
-      for (const Pass& pass : all) {
-        if (pass.has(b)) add_values(pass, b, values.bytes, values.type, out, nullptr);
+    for (size_t b = first_block; b < last_block; ++b) add_tile_values(all, b, out);
+  }
+
+  void score_tile(std::span<const Pass> passes, size_t b) {
+    if (in_pairs() && expands(block(b).k_type)) return score_tile_pairs(passes, b);
+    const Part keys = expanded_keys(b);
+    for (const Pass& pass : passes) {
+      if (pass.has(b)) score_block(pass, b, keys.bytes, keys.type, nullptr);
+    }
+  }
+  void add_tile_values(std::span<const Pass> passes, size_t b, const RowState& out) {
+    if (in_pairs() && expands(block(b).v_type)) return add_tile_pairs(passes, b, out);
+    const Part values = expanded_values(b);
+    for (const Pass& pass : passes) {
+      if (pass.has(b)) add_values(pass, b, values.bytes, values.type, out, nullptr);
+    }
+  }
+
+  /// Whether 16-bit arithmetic is asked for and possible.
+  bool in_pairs() const { return args_.compute == AttentionCompute::kInt16 && args_.rope == nullptr; }
+
+  bool any_takes_pairs(std::span<const Pass> passes) const {
+    bool any = false;
+    for_each_run(passes, first_block_, true, [&](const Pass&, const float*) { any = true; });
+    return any;
+  }
+
+  /// The queries in 16 bits for the range at hand, whose first block says how large each dimension of its
+  /// keys is.
+  void open_pairs() {
+    const KvBlockRef& head = block(first_block_);
+    const size_t dim = shape_.head_dim;
+    kernels_.key_means[index_of(head.k_type)](head.k, dim, work_.key_means, work_.key_inverses);
+    kernels_.query_pairs(work_.query, dim, rows(), dim, work_.key_means, work_.query_pairs);
+  }
+
+  void score_tile_pairs(std::span<const Pass> passes, size_t b) {
+    const size_t dim = shape_.head_dim;
+    bool ready = false;
+    for_each_run(passes, b, true, [&](const Pass& run, float* scores) {
+      if (!ready) {
+        kernels_.key_pairs[index_of(block(b).k_type)](block(b).k, dim, work_.key_inverses, work_.pairs,
+                                                      work_.pair_scales);
+      }
+      ready = true;
+      kernels_.scores_pairs(work_.pairs, work_.pair_scales,
+                            work_.query_pairs + run.first * shape_.group * pair_query_words(dim),
+                            rows_of(run), dim, scores);
+    });
+    Part keys{nullptr, KvType::kF32};
+    for_each_run(passes, b, false, [&](const Pass& run, float* scores) {
+      if (keys.bytes == nullptr) keys = expanded_keys(b);
+      kernels_.scores[index_of(keys.type)](keys.bytes, work_.query + run.first * shape_.group * dim, dim,
+                                           rows_of(run), dim, scores, nullptr);
+    });
+    for (const Pass& pass : passes) {
+      if (pass.has(b)) hide_keys(pass, b);
+    }
+  }
+
+  /// Tokens that see the whole block take it in 16 bits: its values' scales tell nothing of later keys then.
+  /// The others take it in float32.
+  void add_tile_pairs(std::span<const Pass> passes, size_t b, const RowState& out) {
+    const KvBlockRef& ref = block(b);
+    bool ready = false;
+    for_each_run(passes, b, true, [&](const Pass& run, const float* p) {
+      if (!ready)
+        kernels_.value_pairs[index_of(ref.v_type)](ref.v, shape_.dim, work_.pairs, work_.pair_scales);
+      ready = true;
+      kernels_.weighted_sum_pairs(work_.pairs, work_.pair_scales, p, rows_of(run), shape_.dim,
+                                  acc_of(run, out));
+    });
+    Part values{nullptr, KvType::kF32};
+    for_each_run(passes, b, false, [&](const Pass& run, const float* p) {
+      if (values.bytes == nullptr) values = expanded_values(b);
+      const size_t keys = std::min(kBlockKeys, run.end_key - b * kBlockKeys);
+      kernels_.weighted_sum[index_of(values.type)](values.bytes, p, rows_of(run), keys, shape_.dim,
+                                                   acc_of(run, out), nullptr);
+    });
+  }
+  /// Calls f(run, scores in block b) for all runs of tokens of a pass that take block b in 16 bits (`pairs`),
+  /// or in float32. Those are tokens that see all of it and all of the range's first block; so what comes
+  /// after a token cannot reach it through a scale.
+  template <class F>
+  void for_each_run(std::span<const Pass> passes, size_t b, bool pairs, F f) const {
+    for (const Pass& pass : passes) {
+      if (!pass.has(b)) continue;
+      for (Pass run = pass; run.first < pass.last; run.first = run.last) {
+        const bool takes = takes_pairs(pass, run.first, b);
+        // Mostly one answer holds for all.
+        run.last = takes && pass.sees_all_of(first_block_) && pass.sees_all_of(b) ? pass.last : run.first + 1;
+        while (run.last < pass.last && takes_pairs(pass, run.last, b) == takes) ++run.last;
+        if (takes == pairs) {
+          f(run, scores_of(pass, b) + (run.first - pass.first) * shape_.group * kScoreStride);
+        }
       }
     }
+  }
+  bool takes_pairs(const Pass& pass, size_t token, size_t b) const {
+    return expands(block(first_block_).k_type) && sees_whole(pass, token, first_block_) &&
+           sees_whole(pass, token, b);
+  }
+  bool sees_whole(const Pass& pass, size_t token, size_t b) const {
+    if (block(b).valid != ~uint32_t{0}) return false;
+    return pass.sees_all_of(b) || visible_keys(view(token), unit_.stream->keys, b) == ~uint32_t{0};
   }
 
   bool rotated(const KvBlockRef& ref) const {
@@ -364,6 +464,11 @@ class UnitRunner {
       kernels_.scores[index_of(type)](part, q, shape_.head_dim, rows_of(pass), shape_.head_dim,
                                       scores_of(pass, b), next);
     }
+    hide_keys(pass, b);
+  }
+
+  /// Sets scores to -infinity where a token does not see.
+  void hide_keys(const Pass& pass, size_t b) {
     if (pass.sees_all_of(b) && block(b).valid == ~uint32_t{0}) return;
     float* row = scores_of(pass, b);
     for (size_t t = pass.first; t < pass.last; ++t) {

@@ -10,6 +10,7 @@ FORMAT = re.compile(r"^(\S+):\s+file format (\S+)$")
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 COMMENT = re.compile(r"^ [0-9a-f]{4,} ((?:[0-9a-f]{2,8} ){1,4})")
 ISAS = ("avx512", "avx2", "amx")  # in this order: found in the names of object files
+PAIRS = "Pairs"  # the name that this format has in the record
 MODEL = "_model."  # an object file of modelled instructions: no machine's kernels
 
 DOT = re.compile(r"\b(dot_units|dot_wide)<\w+, PanelLayout\{([^}]*)\}, \(Compute\)(\d)(?:, (\d+))?>\(")
@@ -17,6 +18,8 @@ PLAIN = re.compile(r"\b(dot_plain)<\w+, \(PackFormat\)(\d+), (\d+)>\(")
 ROWS = re.compile(r"\b(score_rows|sum_rows)<Load(\w+), (\d+)ul>\(")
 Q8_ROWS = re.compile(r"\b(score|sum)_q8_rows<(\d+)ul>\(")
 Q8_ALL_ROWS = re.compile(r"\b(scores|weighted_sum)_q8\(")
+PAIR_ROWS = re.compile(r"\b(score|sum)_pairs_rows<(\d+)ul>\(")
+PAIR_ALL_ROWS = re.compile(r"\b(scores|weighted_sum)_pairs\(")
 TILES = re.compile(r"\bIntProduct<\w+, PanelLayout\{([^}]*)\}, \(Compute\)(\d)>::run\(")
 BF16_TILES = re.compile(r"\bmultiply_bf16<\w+, (\d+), (\d+)>\(")
 ALL_ROWS = re.compile(r"\b(scores|weighted_sum)<Load(\w+)>\(")
@@ -85,6 +88,12 @@ def kernel_of(function, formats):
     match = Q8_ALL_ROWS.search(name)
     if match:
         return match[1], "Q8", "Int16", "-"
+    match = PAIR_ROWS.search(name)
+    if match:
+        return f"{match[1]}_rows", PAIRS, "Int16", match[2]
+    match = PAIR_ALL_ROWS.search(name)
+    if match:
+        return match[1], PAIRS, "Int16", "-"
     match = ALL_ROWS.search(name)
     return (match[1], match[2].upper(), "F32", "-") if match else None
 
@@ -100,7 +109,7 @@ def figures_of(kernel, code, isa, formats):
         return [(tokens, (2 if compute == "Int16" else 1) * loop.per_mac())]
     tiles = tiles_of(code, is_float=compute == "F32")
     # 16-bit activations are two planes of bytes there: a product of theirs takes two multiplications.
-    planes = 2 if isa == "avx512" and compute == "Int16" else 1
+    planes = 2 if isa == "avx512" and compute == "Int16" and layout != PAIRS else 1
     if tokens == "-":
         return [(f"tile{tile.multiplies}", planes * tile.per_mac()) for tile in tiles]
     return [(tokens, planes * tile.per_mac()) for tile in tiles[:1]]

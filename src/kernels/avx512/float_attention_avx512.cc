@@ -2,6 +2,7 @@
 // clang-format off
 #include "kernels/avx512/vec16_avx512.h"
 #include "kernels/avx512/quads_avx512.h"
+#include "kernels/avx512/pairs_avx512.h"
 #include "kernels/generic/attention_impl.h"
 // clang-format on
 #include "kernels/generic/float_tables.h"

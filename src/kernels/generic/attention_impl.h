@@ -1,4 +1,5 @@
-// The attention kernels, written once over Vec16. Include after one vec16_*.h and its quads_*.h;
+// The attention kernels, written once over Vec16. Include after one vec16_*.h and its quads_*.h
+// and pairs_*.h;
 // make_attention_kernels() is the table. Everything is in an unnamed namespace and uses no library function:
 // this is compiled with each set's flags.
 //
@@ -285,6 +286,8 @@ void rotate_keys(float* k, const float* c, const float* s, size_t dims, bool int
 }  // namespace isthmus
 
 #include "kernels/generic/attention_q8.h"
+// Uses what that one defines.
+#include "kernels/generic/attention_pairs.h"
 
 namespace isthmus {
 namespace {
@@ -310,6 +313,15 @@ constexpr AttentionKernels make_attention_kernels() {
   k.expand_values[2] = expand_values<LoadBf16>;
   k.expand_values[3] = expand_values_q8;
   k.quantize_q8 = quantize_q8;
+  k.query_pairs = query_pairs;
+  k.key_means[1] = key_means<LoadF16>;
+  k.key_means[2] = key_means<LoadBf16>;
+  k.key_pairs[1] = key_pairs<LoadF16>;
+  k.key_pairs[2] = key_pairs<LoadBf16>;
+  k.value_pairs[1] = value_pairs<LoadF16>;
+  k.value_pairs[2] = value_pairs<LoadBf16>;
+  k.scores_pairs = scores_pairs;
+  k.weighted_sum_pairs = weighted_sum_pairs;
   k.softmax = softmax;
   k.combine = combine;
   k.rotate_keys = rotate_keys;

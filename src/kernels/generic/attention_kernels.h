@@ -45,6 +45,10 @@ inline constexpr int kQ8KeyZero = 128;  // the code 0 in a K part
 inline constexpr size_t kQ8Words = 16;
 constexpr size_t q8_query_words(size_t head_dim) { return q8_groups(head_dim) * (kQ8Words + 1) + 1; }
 
+/// A row of queries for scores_pairs: int32 words [head_dim / 2], each two 16-bit numbers, and the bits of
+/// the float32 scale.
+constexpr size_t pair_query_words(size_t head_dim) { return head_dim / 2 + 1; }
+
 /// What to bring into the caches while a part is read, line for line: line l of the part at hand prefetches
 /// from[l % 4] + l / 4 * step. Several places far apart keep more of the memory system busy than one
 /// ascending stream does on some machines.
@@ -84,6 +88,34 @@ struct AttentionKernels {
   /// 127 rounded to float16, code = round-half-even(x / scale) within +-127. A group with a value that is not
   /// finite, or beyond 127 * 65504, gives NaN; magnitudes too small for a float16 scale give 0.
   void (*quantize_q8)(const float* x, size_t n, int8_t* codes, uint16_t* scales);
+
+  /// Products in 16-bit whole numbers (class `fast`): the sums are exact in int32. A word holds two
+  /// neighbours, the first in its low half. Codes are rounded to nearest even; a number that is not finite
+  /// makes the scale NaN. What is stored as kF32 or kQ8 has no pairs (null here).
+  ///
+  /// means[head_dim]: of |k| over the 32 slots of a stored K part, or 1 where it is not within 1e-6 to 1e6;
+  /// and inverses[head_dim] = 1 / means. Some models have keys whose dimensions differ a hundredfold in size;
+  /// divided by the means they are even, and the query takes the factors.
+  void (*key_means[kKvTypes])(const void* part, size_t head_dim, float* means, float* inverses);
+  /// Rows q[r * ldq + d] * means[d] to out[rows][pair_query_words(head_dim)], scale = max(sum|.| / 130000,
+  /// max|.| / 32767).
+  void (*query_pairs)(const float* q, size_t ldq, size_t rows, size_t head_dim, const float* means,
+                      int32_t* out);
+  /// A stored K part times the inverses to words[head_dim / 2][32 slots] and scales[32 slots], scale =
+  /// max|.| / 16383 of the key.
+  void (*key_pairs[kKvTypes])(const void* part, size_t head_dim, const float* inverses, int32_t* words,
+                              float* scales);
+  /// A stored V part, whose slots are all written, to words[32 / 2][dim] (pairs of slots in the set's own
+  /// order) and scales[dim], codes in units of max|v| / 2047 of the dimension; the scales also undo that of
+  /// the weights, 1 / 32767.
+  void (*value_pairs[kKvTypes])(const void* part, size_t dim, int32_t* words, float* scales);
+  /// scores() of key_pairs(): the exact sum times the key's scale times the query's.
+  void (*scores_pairs)(const int32_t* words, const float* scales, const int32_t* queries, size_t rows,
+                       size_t head_dim, float* out);
+  /// weighted_sum() of value_pairs() over all 32 slots: weights p in [0, 1] become codes of 1 / 32767, and
+  /// one fma adds the exact sum times the dimension's scale.
+  void (*weighted_sum_pairs)(const int32_t* words, const float* scales, const float* p, size_t rows,
+                             size_t dim, float* acc);
 
   /// In place over rows of scores x[n], n a multiple of 32, kScoreStride apart: x = 2^(x - max), giving the
   /// max and the sum of each row. When all of a row is -infinity: x = 0, max = -infinity, sum = 0. softcap >
