@@ -46,10 +46,10 @@ struct Batcher::Member {
   KvSequence kv;
   std::vector<TokenId> text;      // prompt and answer, less what a context shift dropped
   std::vector<Purpose> purposes;  // of each token of the text
+  size_t reused = 0;              // tokens of the prompt that the prefix tree had
   size_t seen = 0;                // tokens of the text that were read at least once
   size_t chunk = 0;               // tokens of this step
 
- private:
   Compute compute_at(size_t index, const LanguageModel& model) const {
     return purposes[index] == Purpose::kPrompt ? model.prompt_compute() : model.generation_compute();
   }

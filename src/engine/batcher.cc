@@ -43,7 +43,7 @@ Status Batcher::prepare() {
   ISTHMUS_ASSIGN_OR_RETURN(logits_charge_,
                            model_->ledger().charge(MemoryKind::kWork, floats * sizeof(float)));
   logits_.resize(floats);
-  return ok_status();
+  return prepare_prefixes();
 }
 
 Batcher::~Batcher() {
@@ -170,6 +170,7 @@ void Batcher::rank_members() {
 void Batcher::finish(Member& member, Result<GenerateResult> result) {
   member.state = Member::State::kDone;
   member.chunk = 0;
+  remember_prefix(member, member.kv.length());
   member.kv.clear();
   ++report_.finished;
   {

@@ -6,6 +6,11 @@
 // generate() alone, whatever else runs, however its prompt was cut, and even when it lost its KV on the way.
 // Prompt and generation tokens of different arithmetic classes (Precision::kFast) go in two passes of a step.
 //
+// What was read before is not read again: texts and their KV are kept in a prefix tree while nobody needs the
+// blocks, and a request begins behind the longest beginning that is known. A request whose text begins like
+// one that is being read waits for that one. KV is found again by token and arithmetic class, so a hit gives
+// the bits of a cold run.
+//
 // KV blocks are shared by all. A request waits until its prompt fits. When blocks run out later, sequences of
 // the worst rank (schedule.h) give up theirs and read their text again when there is room; a request that
 // fits the pool alone is always finished. A better level takes the place of a worse one at the next step.
@@ -25,6 +30,7 @@
 
 #include "engine/answer.h"
 #include "engine/schedule.h"
+#include "kv/prefix_tree.h"
 
 namespace isthmus {
 
@@ -36,6 +42,8 @@ struct BatchRequest {
   /// Called once, last of all: the result, or kCancelled and kDeadlineExceeded when no token was sampled yet,
   /// or the error that ended this request. Its KV is free by then. Required.
   std::function<void(RequestId, Result<GenerateResult>)> on_done;
+  /// Requests of different salts share no KV: how apps are kept apart.
+  std::string cache_salt = {};
 };
 
 struct BatcherOptions {
@@ -45,6 +53,7 @@ struct BatcherOptions {
   /// Prompt tokens of a step in which others generate: what they may cost the others in time between tokens.
   size_t chunk_tokens = 64;
   std::chrono::nanoseconds patience = std::chrono::seconds(20);  // before a request rises a level; 0 = never
+  bool prefix_cache = true;                                      // keep texts that were read
   std::function<Answer::Time()> clock = {};                      // null: the monotonic clock
 };
 
@@ -52,6 +61,7 @@ struct BatcherOptions {
 struct BatchStep {
   size_t prompt_tokens = 0;      // read for the first time
   size_t recomputed_tokens = 0;  // read again after a preemption
+  size_t reused_tokens = 0;      // found in the prefix tree in the place of reading them
   size_t generated_tokens = 0;   // sampled
   size_t running = 0;            // sequences at the end of the step
   size_t waiting = 0;
@@ -88,6 +98,10 @@ class Batcher {
   /// The most tokens that one sequence can have here: the context, or the pool if that is less.
   size_t capacity() const { return capacity_; }
   const LanguageModel& model() const { return *model_; }
+  /// What the prefix tree holds and found; zeros without one. For the driving thread.
+  PrefixTreeFigures prefix_figures() const;
+  /// Forgets all texts that no sequence uses. For the driving thread.
+  void forget_prefixes();
 
  private:
   struct Member;
@@ -106,6 +120,14 @@ class Batcher {
   size_t blocks_with_next(const Member& member) const;
   size_t promised_blocks() const;
   void preempt(Member& member);
+  size_t missing_blocks(const Member& member) const;
+  size_t spare_blocks() const;
+
+  Status prepare_prefixes();
+  std::vector<PrefixToken> prefix_key(const Member& member, size_t tokens) const;
+  bool waits_for_reader(const Member& member) const;
+  void reuse_prefix(Member& member);
+  void remember_prefix(const Member& member, size_t tokens);
 
   void plan_chunks();
   void make_room();
@@ -127,6 +149,8 @@ class Batcher {
   size_t streams_ = 0;  // KV streams of a sequence
   size_t capacity_ = 0;
   std::shared_ptr<BlockPool> pool_;
+  Charge prefix_charge_;
+  std::optional<PrefixTree> prefixes_;
   std::unique_ptr<Workspace> workspace_;
   Charge logits_charge_;
   std::vector<float> logits_;                     // [max_running][vocab]

@@ -6,11 +6,13 @@
 namespace isthmus {
 
 /// Lets waiting requests in, best rank first. None overtakes the first that does not fit: small requests
-/// would keep a large one out for ever.
+/// would keep a large one out for ever. One that waits for what another reads is passed over.
 void Batcher::admit() {
   for (auto& member : members_) {
-    if (member->state != Member::State::kWaiting) continue;
-    if (!find_place(*member) || !find_blocks(*member)) return;
+    if (member->state != Member::State::kWaiting || waits_for_reader(*member)) continue;
+    if (!find_place(*member)) return;
+    reuse_prefix(*member);
+    if (!find_blocks(*member)) return;
     // A place may have been found only by the levels; the worst that runs makes it real.
     size_t running = 0;
     Member* worst = nullptr;
@@ -42,24 +44,33 @@ size_t Batcher::blocks_with_next(const Member& member) const {
   return (tokens + kBlockKeys - 1) / kBlockKeys * streams_;
 }
 
+/// Of them, those that the sequence does not hold yet, or holds a block in common with others that it will
+/// have to copy.
+size_t Batcher::missing_blocks(const Member& member) const {
+  const size_t all = blocks_with_next(member);
+  return all - std::min(all, member.kv.blocks()) + (member.kv.tail_is_shared() ? streams_ : 0);
+}
+
 /// Blocks that running sequences will need to read their texts and one token more.
 size_t Batcher::promised_blocks() const {
   size_t promised = 0;
   for (const auto& member : members_) {
-    if (member->state != Member::State::kRunning) continue;
-    const size_t all = blocks_with_next(*member);
-    promised += all - std::min(all, member->kv.blocks());
+    if (member->state == Member::State::kRunning) promised += missing_blocks(*member);
   }
   return promised;
 }
 
+/// Blocks that nobody uses: the prefix tree's among them go when they are needed.
+size_t Batcher::spare_blocks() const {
+  return pool_->free_blocks() + (prefixes_ ? prefixes_->evictable() : 0);
+}
+
 /// Blocks for the whole text of `head`: free ones, or those of sequences that it may displace.
 bool Batcher::find_blocks(const Member& head) {
-  const size_t all = blocks_with_next(head);
-  const size_t needed = all - std::min(all, head.kv.blocks());
+  const size_t needed = missing_blocks(head);
   const auto missing = [&] {
     const size_t wanted = needed + promised_blocks();
-    return wanted - std::min(wanted, pool_->free_blocks());
+    return wanted - std::min(wanted, spare_blocks());
   };
   const auto displaceable = [&](const Member& member) {
     if (&member == &head || !(head.rank < member.rank)) return false;
@@ -87,6 +98,7 @@ bool Batcher::find_blocks(const Member& head) {
 void Batcher::preempt(Member& member) {
   member.state = Member::State::kWaiting;
   member.chunk = 0;
+  remember_prefix(member, member.kv.length());
   member.kv.clear();
   ++report_.preempted;
 }

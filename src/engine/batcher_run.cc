@@ -85,7 +85,9 @@ void Batcher::commit_pass(const Status& status) {
     m->chunk = 0;
     if (m->prompt_known || length < m->request.generate.prompt.size()) continue;
     m->prompt_known = true;
-    m->answer.prompt_read(0, time);
+    m->answer.prompt_read(m->reused, time);
+    // At once, for requests that begin like this one; the last block, which will be written to, at the end.
+    remember_prefix(*m, length / kBlockKeys * kBlockKeys);
   }
 }
 

@@ -68,6 +68,7 @@ BatchStep random_trial(uint64_t seed, const std::string& name, Precision precisi
     expect_same_answer(driver.result(ids[i]), run_alone(reference, requests[i]),
                        name + ", seed " + std::to_string(seed) + ", request " + std::to_string(i));
   }
+  driver.batcher->forget_prefixes();
   EXPECT_EQ(model->make_sequence().pool()->used_blocks(), 0U);
   return driver.sum;
 }

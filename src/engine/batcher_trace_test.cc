@@ -159,6 +159,7 @@ TEST(BatcherTrace, DeadlinesAndCancelsAreHeededWaitingReadingAndGenerating) {
   EXPECT_EQ(trace.driver.results.at(waiting).status().code(), Code::kDeadlineExceeded);
   EXPECT_EQ(trace.driver.results.at(gone).status().code(), Code::kCancelled);
   EXPECT_TRUE(trace.driver.batcher->idle());
+  trace.driver.batcher->forget_prefixes();
   EXPECT_EQ(trace.driver.batcher->model().make_sequence().pool()->used_blocks(), 0U);
 }
 

@@ -53,7 +53,7 @@ struct GenerateRequest {
 /// Times in seconds on the monotonic clock.
 struct RunFigures {
   size_t prompt_tokens = 0;
-  size_t reused_tokens = 0;  // of the prompt, found in the session's KV
+  size_t reused_tokens = 0;  // of the prompt, found in the session's KV or the batch's prefix tree
   size_t generated_tokens = 0;
   double prefill_seconds = 0;
   double ttft_seconds = 0;          // request accepted to first token sampled

@@ -38,8 +38,35 @@ size_t BlockPool::free_blocks() const {
   return free_.size();
 }
 
+void BlockPool::add_reclaimer(BlockReclaimer& reclaimer) {
+  const std::lock_guard<std::mutex> lock(reclaim_mutex_);
+  reclaimers_.push_back(&reclaimer);
+}
+
+void BlockPool::remove_reclaimer(BlockReclaimer& reclaimer) {
+  const std::lock_guard<std::mutex> lock(reclaim_mutex_);
+  std::erase(reclaimers_, &reclaimer);
+}
+
+/// False when nobody could give up a block.
+bool BlockPool::reclaim(size_t blocks) {
+  const std::lock_guard<std::mutex> lock(reclaim_mutex_);
+  size_t freed = 0;
+  for (BlockReclaimer* reclaimer : reclaimers_) {
+    if (freed < blocks) freed += reclaimer->reclaim(blocks - freed);
+  }
+  return freed > 0;
+}
+
 Status BlockPool::allocate(size_t n, std::vector<BlockId>& out) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (n > free_.size() && n <= config_.blocks) {
+    const size_t missing = n - free_.size();
+    lock.unlock();
+    const bool freed = reclaim(missing);
+    lock.lock();
+    if (!freed) break;
+  }
   if (n > free_.size()) {
     return resource_exhausted("the KV cache is full: " + std::to_string(n) + " blocks needed, " +
                               std::to_string(free_.size()) + " of " + std::to_string(config_.blocks) +

@@ -58,6 +58,15 @@ struct BlockHeader {
   uint32_t valid = ~uint32_t{0};  // slots that hold a key
 };
 
+/// Who holds blocks that nobody needs now, and gives them up to those who do.
+class BlockReclaimer {
+ public:
+  virtual ~BlockReclaimer() = default;
+  /// Releases `blocks` blocks or more, or all that it can; returns how many came free. Called from any
+  /// thread.
+  virtual size_t reclaim(size_t blocks) = 0;
+};
+
 class BlockPool {
  public:
   /// kResourceExhausted when the ledger or the system refuses the memory. The ledger must outlive the pool.
@@ -71,6 +80,10 @@ class BlockPool {
       sizeof(std::atomic<uint32_t>) + sizeof(BlockHeader) + sizeof(BlockId);
   size_t free_blocks() const;
   size_t used_blocks() const { return config_.blocks - free_blocks(); }
+
+  /// Asked by allocate() when too few blocks are free. It must outlive its stay here.
+  void add_reclaimer(BlockReclaimer& reclaimer);
+  void remove_reclaimer(BlockReclaimer& reclaimer);
 
   /// Takes `n` blocks, each with one owner, appended to `out`; all or nothing. kResourceExhausted says how
   /// many are free.
@@ -94,6 +107,7 @@ class BlockPool {
     BlockHeader header;
   };
   BlockPool(const BlockPoolConfig& config, HugeArena arena, Charge charge);
+  bool reclaim(size_t blocks);
 
   BlockPoolConfig config_;
   size_t k_bytes_ = 0;
@@ -103,6 +117,8 @@ class BlockPool {
   std::unique_ptr<Entry[]> entries_;
   mutable std::mutex mutex_;
   std::vector<BlockId> free_;  // a stack: the block freed last is warm and is taken first
+  std::mutex reclaim_mutex_;   // taken before mutex_
+  std::vector<BlockReclaimer*> reclaimers_;
 };
 
 }  // namespace isthmus

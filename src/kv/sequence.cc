@@ -222,6 +222,27 @@ KvSequence KvSequence::fork() const {
   return out;
 }
 
+void KvSequence::share_block(size_t index, std::vector<BlockId>& out) const {
+  out.reserve(out.size() + streams_.size());
+  for (const auto& stream : streams_) {
+    out.push_back(stream.ids[index]);
+    pool_->retain(stream.ids[index]);
+  }
+}
+
+void KvSequence::append_shared(std::span<const BlockId> blocks, size_t tokens) {
+  for (size_t s = 0; s < streams_.size(); ++s) {
+    pool_->retain(blocks[s]);
+    streams_[s].refs.push_back(make_ref(blocks[s], streams_[s].ids.size()));
+    streams_[s].ids.push_back(blocks[s]);
+  }
+  length_ += tokens;
+}
+
+bool KvSequence::tail_is_shared() const {
+  return length_ % kBlockKeys != 0 && pool_->shared(streams_.front().ids[length_ / kBlockKeys]);
+}
+
 KvStreamRef KvSequence::stream(size_t layer, size_t head) const {
   const Stream& s = streams_[layer * kv_heads_ + head];
   return KvStreamRef{s.refs, length_ + pending_, 0};

@@ -67,6 +67,15 @@ class KvSequence {
   /// A second sequence with the same committed tokens: also the way to take a snapshot and to restore it.
   KvSequence fork() const;
 
+  /// The blocks of all streams that hold tokens [32 index, 32 index + 32) of the committed text, appended to
+  /// `out` with one more owner each. index < ceil(length / 32).
+  void share_block(size_t index, std::vector<BlockId>& out) const;
+  /// Takes such blocks in as the next `tokens` committed tokens, 1 to 32: one more owner each. The length
+  /// must be a multiple of 32, and nothing pending.
+  void append_shared(std::span<const BlockId> blocks, size_t tokens);
+  /// Whether the next token needs a copy of the last block, which others hold, too.
+  bool tail_is_shared() const;
+
   /// What attention reads: committed and pending keys of one stream. Valid until the next change.
   KvStreamRef stream(size_t layer, size_t head) const;
 
