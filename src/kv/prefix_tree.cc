@@ -42,7 +42,7 @@ PrefixTree::~PrefixTree() {
 }
 
 size_t PrefixTree::node_bytes(size_t streams) {
-  constexpr size_t kOverhead = 4 * 2 * sizeof(void*);  // of the allocations
+  constexpr size_t kOverhead = 8 * sizeof(void*);  // of the allocations
   return sizeof(Node) + kBlockKeys * sizeof(PrefixToken) + streams * sizeof(BlockId) + 2 * sizeof(void*) +
          kOverhead;
 }

@@ -57,7 +57,7 @@ ISTHMUS_INLINE int16_t short_of(float x) {
 /// Stores the pairs (low[i], high[i]), rounded to nearest even.
 ISTHMUS_INLINE void pack_pairs(Vec16 low, Vec16 high, int32_t* out) {
   int16_t x[32];
-  for (int i = 0; i < 16; ++i) {
+  for (size_t i = 0; i < 16; ++i) {
     x[2 * i] = short_of(low.lane[i]);
     x[2 * i + 1] = short_of(high.lane[i]);
   }
