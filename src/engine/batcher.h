@@ -127,7 +127,7 @@ class Batcher {
   std::vector<PrefixToken> prefix_key(const Member& member, size_t tokens) const;
   bool waits_for_reader(const Member& member) const;
   void reuse_prefix(Member& member);
-  void remember_prefix(const Member& member, size_t tokens);
+  void remember_prefix(Member& member, size_t tokens);
 
   void plan_chunks();
   void make_room();

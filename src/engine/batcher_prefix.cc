@@ -35,23 +35,22 @@ std::vector<PrefixToken> Batcher::prefix_key(const Member& member, size_t tokens
   return key;
 }
 
-/// Whether a sequence that goes first is reading a beginning that this one would read, too. A block or more
-/// makes it worth while.
+/// Whether a sequence that goes first is about to read a beginning that this one would read, too. A block or
+/// more makes it worth while; once it is read, it is in the tree.
 bool Batcher::waits_for_reader(const Member& member) const {
   if (!prefixes_ || member.kv.length() > 0) return false;
+  const std::vector<PrefixToken> mine = prefix_key(member, member.text.size() - 1);
   size_t most = 0;
   for (const auto& other : members_) {
     const bool reads = other->state == Member::State::kRunning && !other->prompt_known;
     if (!reads || other.get() == &member || other->rank.level > member.rank.level) continue;
     if (other->request.cache_salt != member.request.cache_salt) continue;
-    const auto& theirs = other->request.generate.prompt;
-    const size_t end = std::min(theirs.size(), member.text.size() - 1);
-    const auto differ =
-        std::mismatch(theirs.begin(), theirs.begin() + static_cast<ptrdiff_t>(end), member.text.begin());
-    most = std::max(most, static_cast<size_t>(differ.first - theirs.begin()) / kBlockKeys * kBlockKeys);
+    const std::vector<PrefixToken> theirs = prefix_key(*other, std::min(other->text.size(), mine.size()));
+    const auto differ = std::mismatch(theirs.begin(), theirs.end(), mine.begin());
+    const size_t blocks = static_cast<size_t>(differ.first - theirs.begin()) / kBlockKeys;
+    if (other->kv.length() < blocks * kBlockKeys) most = std::max(most, blocks * kBlockKeys);
   }
-  if (most == 0) return false;
-  return prefixes_->match(member.request.cache_salt, prefix_key(member, most)) < most;
+  return most > 0 && prefixes_->match(member.request.cache_salt, mine) < most;
 }
 
 /// Gives a sequence that holds nothing the known beginning of its text, short of the newest token, whose
@@ -64,7 +63,7 @@ void Batcher::reuse_prefix(Member& member) {
 }
 
 /// Keeps the first `tokens` tokens that a sequence has read.
-void Batcher::remember_prefix(const Member& member, size_t tokens) {
+void Batcher::remember_prefix(Member& member, size_t tokens) {
   if (!prefixes_) return;
   // Plain KV of this pool: it cannot be refused.
   (void)prefixes_->insert(member.request.cache_salt, prefix_key(member, tokens), member.kv);

@@ -72,6 +72,40 @@ TEST(BatcherPrefix, RequestsThatBeginAlikeReadTheBeginningOnce) {
   EXPECT_EQ(driver.batcher->prefix_figures().hits, 5U);
 }
 
+/// Who shares a beginning with a long prompt goes on once that beginning is read.
+TEST(BatcherPrefix, AShortRequestWaitsForTheSharedPartAlone) {
+  const auto model = load_for_batch(batch_options());
+  BatchDriver driver(model, {.step_tokens = 16});
+  Rng rng(6);
+  const auto system = random_prompt(rng, 32);
+  const auto long_one = driver.submit(sampled_request(joined(system, random_prompt(rng, 80)), 2));
+  const auto short_one = driver.submit(sampled_request(joined(system, random_prompt(rng, 3)), 1));
+  size_t steps = 0;
+  for (; driver.results.count(short_one) == 0 && steps < 50; ++steps) driver.step();
+  EXPECT_LE(steps, 5U);
+  EXPECT_EQ(driver.results.count(long_one), 0U);
+  driver.run();
+  EXPECT_EQ(driver.result(short_one).figures.reused_tokens, 32U);
+}
+
+/// Both read it: the better one did not wait for the worse. Neither is in the other's way afterwards.
+TEST(BatcherPrefix, TheSameTextReadTwiceLeavesNoBlockBehind) {
+  const auto model = load_for_batch(batch_options(1));
+  BatchDriver driver(model, {.step_tokens = 16});
+  Rng rng(7);
+  const auto system = random_prompt(rng, 40);
+  const auto slow = sampled_request(joined(system, random_prompt(rng, 8)), 60, 1);
+  const auto urgent = sampled_request(joined(system, random_prompt(rng, 5)), 20, 2);
+  const auto a = driver.submit(slow, Priority::kBatch);
+  driver.step();
+  const auto b = driver.submit(urgent, Priority::kInteractive);
+  driver.run();
+  expect_same_answer(driver.result(a), run_alone(model, slow), "slow");
+  expect_same_answer(driver.result(b), run_alone(model, urgent), "urgent");
+  driver.batcher->forget_prefixes();
+  EXPECT_EQ(model->make_sequence().pool()->used_blocks(), 0U);
+}
+
 TEST(BatcherPrefix, SaltsAndTheSwitchKeepRequestsApart) {
   const auto model = load_for_batch(batch_options());
   const auto request = sampled_request(std::vector<TokenId>(60, 50), 5);

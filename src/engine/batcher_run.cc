@@ -82,12 +82,13 @@ void Batcher::commit_pass(const Status& status) {
     report_.prompt_tokens += fresh - (newest ? 1 : 0);
     m->seen = std::max(m->seen, length);
     m->kv.commit(m->chunk);
+    // At once, for requests that begin like this one; the last block, which will be written to, at the end.
+    const bool fills_block = length / kBlockKeys > (length - m->chunk) / kBlockKeys;
+    if (!m->prompt_known && fills_block) remember_prefix(*m, length / kBlockKeys * kBlockKeys);
     m->chunk = 0;
     if (m->prompt_known || length < m->request.generate.prompt.size()) continue;
     m->prompt_known = true;
     m->answer.prompt_read(m->reused, time);
-    // At once, for requests that begin like this one; the last block, which will be written to, at the end.
-    remember_prefix(*m, length / kBlockKeys * kBlockKeys);
   }
 }
 

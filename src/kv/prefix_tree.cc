@@ -94,7 +94,7 @@ KvSequence PrefixTree::take(std::string_view salt, std::span<const PrefixToken> 
   return out;
 }
 
-Status PrefixTree::insert(std::string_view salt, std::span<const PrefixToken> text, const KvSequence& kv) {
+Status PrefixTree::insert(std::string_view salt, std::span<const PrefixToken> text, KvSequence& kv) {
   if (kv.pool() != pool_ || kv.layers() != layers_ || kv.kv_heads() != kv_heads_) {
     return invalid_argument("the sequence is not of the pool and streams of this prefix cache");
   }
@@ -119,6 +119,8 @@ Status PrefixTree::insert(std::string_view salt, std::span<const PrefixToken> te
     if (next == nullptr) {
       if (child != nullptr && n == child->tokens.size()) remove(*child);
       next = add(*at, rest, kv, done / kBlockKeys);
+    } else if (rest.size() == kBlockKeys) {
+      kv.replace_block(done / kBlockKeys, next->blocks);
     }
     next->used = clock_;
     done += rest.size();
@@ -132,7 +134,9 @@ PrefixTree::Node* PrefixTree::add(Node& parent, std::span<const PrefixToken> tok
   auto node = std::make_unique<Node>();
   node->parent = &parent;
   node->tokens.assign(tokens.begin(), tokens.end());
-  kv.share_block(index, node->blocks);
+  node->blocks.reserve(layers_ * kv_heads_);
+  parent.children.reserve(parent.children.size() + 1);
+  kv.share_block(index, node->blocks);  // from here on nothing can fail
   ++figures_.nodes;
   figures_.tokens += tokens.size();
   parent.children.push_back(std::move(node));

@@ -55,7 +55,7 @@ class PrefixTree : public BlockReclaimer {
   /// Remembers `text`, the first committed tokens of `kv`, whose blocks are shared from then on; what is
   /// known already keeps its blocks. kInvalidArgument when the sequence holds fewer tokens, or is of another
   /// pool or geometry; kFailedPrecondition when it was composed or predicted: an exact tree takes no such KV.
-  Status insert(std::string_view salt, std::span<const PrefixToken> text, const KvSequence& kv);
+  Status insert(std::string_view salt, std::span<const PrefixToken> text, KvSequence& kv);
 
   /// Blocks that evict() could free now.
   size_t evictable() const;

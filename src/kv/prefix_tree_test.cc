@@ -225,6 +225,29 @@ TEST(PrefixTreeTest, SaltsNeverMeet) {
   EXPECT_EQ(cache.tree.figures().hits, 0U);
 }
 
+/// Two sequences read the same text, since neither knew of the other.
+TEST(PrefixTreeTest, WhoReadItTwiceTakesTheKnownBlocks) {
+  Cache cache(600);
+  const Text text(70, 4);
+  Text longer = text;
+  longer.resize(130, 5);
+  KvSequence first = cache.sequence();
+  KvSequence second = cache.sequence();
+  ASSERT_TRUE(read_on(first, text));
+  ASSERT_TRUE(read_on(second, longer));
+  EXPECT_EQ(cache.pool->used_blocks(), (3 + 5) * kStreams);
+  ASSERT_TRUE(cache.tree.insert("", text, first).ok());
+  ASSERT_TRUE(cache.tree.insert("", longer, second).ok());
+  EXPECT_EQ(cache.pool->used_blocks(), (3 + 3) * kStreams);
+  expect_content(second, longer);
+  first.clear();
+  EXPECT_EQ(cache.tree.evictable(), 0U) << "the short tail has given way; all else is the second one's";
+  EXPECT_EQ(cache.pool->used_blocks(), 5 * kStreams);
+  second.clear();
+  EXPECT_EQ(cache.tree.evictable(), 5 * kStreams);
+  EXPECT_EQ(cache.tree.evict(SIZE_MAX), 5 * kStreams);
+}
+
 TEST(PrefixTreeTest, ALongerTailTakesThePlaceOfAShorterOne) {
   Cache cache(600);
   const Text text(60, 4);

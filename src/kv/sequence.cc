@@ -223,7 +223,6 @@ KvSequence KvSequence::fork() const {
 }
 
 void KvSequence::share_block(size_t index, std::vector<BlockId>& out) const {
-  out.reserve(out.size() + streams_.size());
   for (const auto& stream : streams_) {
     out.push_back(stream.ids[index]);
     pool_->retain(stream.ids[index]);
@@ -237,6 +236,17 @@ void KvSequence::append_shared(std::span<const BlockId> blocks, size_t tokens) {
     streams_[s].ids.push_back(blocks[s]);
   }
   length_ += tokens;
+}
+
+void KvSequence::replace_block(size_t index, std::span<const BlockId> blocks) {
+  for (size_t s = 0; s < streams_.size(); ++s) {
+    BlockId& mine = streams_[s].ids[index];
+    if (mine == blocks[s]) continue;
+    pool_->retain(blocks[s]);
+    pool_->release(mine);
+    mine = blocks[s];
+    streams_[s].refs[index] = make_ref(mine, index);
+  }
 }
 
 bool KvSequence::tail_is_shared() const {

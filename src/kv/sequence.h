@@ -73,6 +73,9 @@ class KvSequence {
   /// Takes such blocks in as the next `tokens` committed tokens, 1 to 32: one more owner each. The length
   /// must be a multiple of 32, and nothing pending.
   void append_shared(std::span<const BlockId> blocks, size_t tokens);
+  /// Puts such blocks, which hold the same tokens, in the place of the sequence's own. Nothing may be
+  /// pending.
+  void replace_block(size_t index, std::span<const BlockId> blocks);
   /// Whether the next token needs a copy of the last block, which others hold, too.
   bool tail_is_shared() const;
 

@@ -37,11 +37,16 @@ uint64_t attention_bytes(const ModelConfig& config, const RunShape& shape, size_
   return std::max(need(1), need(shape.max_tokens));
 }
 
-/// Memory of a product's input. A step may use any class but the reference's.
+/// Memory of a product's input. A step may use any class but the reference's, and which of them has the
+/// larger records depends on the instruction set.
 uint64_t input_bytes(size_t tokens, size_t cols, Compute compute) {
-  const uint64_t bytes = Activations::bytes(tokens, cols, compute);
-  if (compute == Compute::kF32 || !have_bf16()) return bytes;
-  return std::max<uint64_t>(bytes, Activations::bytes(tokens, cols, Compute::kBf16));
+  if (compute == Compute::kF32) return Activations::bytes(tokens, cols, compute);
+  uint64_t most = 0;
+  for (const Compute used : {Compute::kInt8, Compute::kInt16, Compute::kBf16}) {
+    if (used == Compute::kBf16 && !have_bf16()) continue;
+    most = std::max<uint64_t>(most, Activations::bytes(tokens, cols, used));
+  }
+  return most;
 }
 
 /// Calls `take(bytes)` for each buffer in a fixed order, so that counting and laying out cannot differ.
@@ -74,10 +79,10 @@ Offsets lay_out(const ModelConfig& config, const RunShape& shape, Compute comput
   o.acts = layout.take(input_bytes(shape.max_tokens, widest_input(config), compute));
   o.attention = layout.take(attention_bytes(config, shape, threads));
   o.out_rows = floats(shape.max_outputs, config.d_model);
-  o.out_acts = layout.take(Activations::bytes(shape.max_outputs, config.d_model, compute));
+  o.out_acts = layout.take(input_bytes(shape.max_outputs, config.d_model, compute));
   for (size_t i = 0; i < threads; ++i) {
     o.thread_normed.push_back(floats(kFewTokens, config.d_model));
-    o.thread_acts.push_back(layout.take(Activations::bytes(kFewTokens, widest_input(config), compute)));
+    o.thread_acts.push_back(layout.take(input_bytes(kFewTokens, widest_input(config), compute)));
   }
   o.total = layout.bytes;
   return o;
@@ -86,16 +91,14 @@ Offsets lay_out(const ModelConfig& config, const RunShape& shape, Compute comput
 }  // namespace
 
 uint64_t Workspace::bytes(const ModelConfig& config, const RunShape& shape, Compute compute, size_t threads) {
-  // kInt16 needs the most memory of the integer classes and a step may use either.
-  return lay_out(config, shape, compute == Compute::kF32 ? compute : Compute::kInt16, threads).total;
+  return lay_out(config, shape, compute, threads).total;
 }
 
 Result<std::unique_ptr<Workspace>> Workspace::create(const Transformer& model, const RunShape& shape,
                                                      size_t threads, Ledger& ledger) {
   if (shape.max_tokens == 0 || shape.context == 0) return invalid_argument("a step needs at least one token");
   const ModelConfig& config = model.config();
-  const Compute compute = model.compute() == Compute::kF32 ? Compute::kF32 : Compute::kInt16;
-  const Offsets o = lay_out(config, shape, compute, threads);
+  const Offsets o = lay_out(config, shape, model.compute(), threads);
   std::unique_ptr<Workspace> out(new Workspace(shape, threads));
   ISTHMUS_ASSIGN_OR_RETURN(out->charge_, ledger.charge(MemoryKind::kWork, o.total));
   ISTHMUS_ASSIGN_OR_RETURN(out->arena_, HugeArena::allocate(static_cast<size_t>(o.total)));

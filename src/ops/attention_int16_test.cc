@@ -94,6 +94,22 @@ TEST(AttentionInt16Test, LaterKeysLeaveNoTrace) {
   expect_same(run_int16(s.batch), before, "later keys");
 }
 
+/// Nor through a weight of zero, where a later value is not finite.
+TEST(AttentionInt16Test, LaterEndlessValuesLeaveNoTrace) {
+  Single s({4, 2, 64, KvType::kF16, KvType::kF16}, 320, 30, 12);
+  s.kv.store_plain();
+  const auto before = run_int16(s.batch);
+  const std::vector<float> endless(64, std::numeric_limits<float>::infinity());
+  for (size_t h = 0; h < 2; ++h) {
+    const KvBlockRef& last = s.kv.blocks(h)[9];
+    kv_write(KvType::kF16, KvPart::kValue, const_cast<std::byte*>(last.v), 31, endless.data(), 64);
+  }
+  auto after = run_int16(s.batch);
+  const size_t others = 29 * s.batch.row();
+  EXPECT_EQ(std::memcmp(after.data(), before.data(), others * sizeof(float)), 0);
+  for (size_t i = others; i < after.size(); ++i) EXPECT_FALSE(std::isfinite(after[i]));
+}
+
 TEST(AttentionInt16Test, StoredFloatsAndCodesAreNotTouched) {
   for (const KvType type : {KvType::kF32, KvType::kQ8}) {
     Single s({6, 2, 64, type, type}, 300, 40, 8);

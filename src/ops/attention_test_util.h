@@ -30,7 +30,7 @@ inline Bytes aligned_bytes(size_t n) {
   return bytes;
 }
 
-inline std::vector<float> random_floats(size_t n, uint32_t seed, float spread = 1.0f) {
+inline std::vector<float> gaussian_floats(size_t n, uint32_t seed, float spread = 1.0f) {
   std::mt19937 rng(seed);
   std::normal_distribution<float> normal(0.0f, spread);
   std::vector<float> x(n);
@@ -52,8 +52,8 @@ class Kv {
   /// `mixed`: block b gets types of its own instead of the geometry's.
   Kv(const Geometry& g, size_t keys, uint32_t seed, bool mixed = false)
       : g_(g), keys_(keys), mixed_(mixed), hidden_(keys) {
-    rows_k_ = random_floats(g.n_kv_heads * keys * g.head_dim, seed);
-    rows_v_ = random_floats(g.n_kv_heads * keys * g.head_dim, seed + 1);
+    rows_k_ = gaussian_floats(g.n_kv_heads * keys * g.head_dim, seed);
+    rows_v_ = gaussian_floats(g.n_kv_heads * keys * g.head_dim, seed + 1);
     blocks_.resize(g.n_kv_heads);
     const size_t n = (keys + kBlockKeys - 1) / kBlockKeys;
     for (size_t h = 0; h < g.n_kv_heads; ++h) {
@@ -271,7 +271,7 @@ struct Single {
     batch.kvs = {&kv};
     batch.views.emplace_back();
     for (size_t t = 0; t < tokens; ++t) batch.views[0].push_back(causal(keys - tokens + t));
-    batch.q = random_floats(tokens * batch.row(), seed + 7);
+    batch.q = gaussian_floats(tokens * batch.row(), seed + 7);
   }
   Kv kv;
   Batch batch;
@@ -285,7 +285,7 @@ struct Mixed {
     batch.g.n_heads = batch.g.n_kv_heads * (1 + pick(8));
     batch.softcap = pick(3) == 0 ? 5.0f : 0.0f;
     for (size_t s = 0, n = 1 + pick(4); s < n; ++s) add_sequence(seed + static_cast<uint32_t>(s) * 10);
-    batch.q = random_floats(batch.tokens() * batch.row(), seed + 5);
+    batch.q = gaussian_floats(batch.tokens() * batch.row(), seed + 5);
   }
 
   size_t pick(size_t n) { return rng() % n; }

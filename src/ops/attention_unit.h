@@ -113,6 +113,10 @@ class UnitRunner {
   }
 
  private:
+  struct Part {
+    const void* bytes;
+    KvType type;
+  };
   size_t rows() const { return unit_.tokens * shape_.group; }
   const KvBlockRef& block(size_t b) const {
     return path_active_ && b >= path_first_block_ ? path_blocks_[b - path_first_block_]
@@ -365,10 +369,23 @@ class UnitRunner {
     Part values{nullptr, KvType::kF32};
     for_each_run(passes, b, false, [&](const Pass& run, const float* p) {
       if (values.bytes == nullptr) values = expanded_values(b);
-      const size_t keys = std::min(kBlockKeys, run.end_key - b * kBlockKeys);
-      kernels_.weighted_sum[index_of(values.type)](values.bytes, p, rows_of(run), keys, shape_.dim,
-                                                   acc_of(run, out), nullptr);
+      add_by_ends(run, b, p, values, out);
     });
+  }
+  /// In float32, tokens that see up to the same key at a time: a weight of 0 would not keep a value that is
+  /// not finite from those before it.
+  void add_by_ends(const Pass& tokens, size_t b, const float* p, const Part& values, const RowState& out) {
+    const auto end_of = [&](size_t t) {
+      const size_t end = std::min<size_t>(view(t).end_key, unit_.stream->keys);
+      return std::min(kBlockKeys, end - std::min(end, b * kBlockKeys));
+    };
+    for (Pass run = tokens; run.first < tokens.last; run.first = run.last) {
+      const size_t keys = end_of(run.first);
+      for (run.last = run.first + 1; run.last < tokens.last && end_of(run.last) == keys;) ++run.last;
+      const float* weights = p + (run.first - tokens.first) * shape_.group * kScoreStride;
+      kernels_.weighted_sum[index_of(values.type)](values.bytes, weights, rows_of(run), keys, shape_.dim,
+                                                   acc_of(run, out), nullptr);
+    }
   }
   /// Calls f(run, scores in block b) for all runs of tokens of a pass that take block b in 16 bits (`pairs`),
   /// or in float32. Those are tokens that see all of it and all of the range's first block; so what comes
@@ -400,10 +417,6 @@ class UnitRunner {
   bool rotated(const KvBlockRef& ref) const {
     return args_.rope != nullptr && ref.encoding == KeyEncoding::kUnrotated;
   }
-  struct Part {
-    const void* bytes;
-    KvType type;
-  };
   /// Whether a part of this type is expanded for several passes: codes go to kernels of their own.
   bool expands(KvType type) const { return type == KvType::kF16 || type == KvType::kBF16; }
   Part expanded_keys(size_t b) {
