@@ -14,17 +14,17 @@
 namespace isthmus {
 namespace {
 
-constexpr size_t kLayers = 2;
-constexpr size_t kHeads = 3;
-constexpr size_t kStreams = kLayers * kHeads;
-constexpr size_t kDim = 8;
+constexpr size_t kTreeLayers = 2;
+constexpr size_t kTreeHeads = 3;
+constexpr size_t kTreeStreams = kTreeLayers * kTreeHeads;
+constexpr size_t kTreeDim = 8;
 using Text = std::vector<PrefixToken>;
 
-std::shared_ptr<BlockPool> make_pool(size_t blocks, Ledger& ledger) {
+std::shared_ptr<BlockPool> make_tree_pool(size_t blocks, Ledger& ledger) {
   BlockPoolConfig config;
   config.k_type = KvType::kF32;
   config.v_type = KvType::kF32;
-  config.head_dim = kDim;
+  config.head_dim = kTreeDim;
   config.blocks = blocks;
   auto pool = BlockPool::create(config, ledger);
   EXPECT_TRUE(pool.ok()) << pool.status().to_string();
@@ -43,26 +43,26 @@ bool read_on(KvSequence& kv, const Text& text) {
   const size_t have = kv.length();
   if (!kv.grow(text.size() - have).ok()) return false;
   for (size_t i = have; i < text.size(); ++i) {
-    for (size_t s = 0; s < kStreams; ++s) {
-      const std::vector<float> row(kDim, mark(text, i, s));
-      kv.write(s / kHeads, s % kHeads, i, row.data(), row.data());
+    for (size_t s = 0; s < kTreeStreams; ++s) {
+      const std::vector<float> row(kTreeDim, mark(text, i, s));
+      kv.write(s / kTreeHeads, s % kTreeHeads, i, row.data(), row.data());
     }
   }
   kv.commit(text.size() - have);
   return true;
 }
 
-void expect_content(const KvSequence& kv, const Text& text) {
+void expect_marks(const KvSequence& kv, const Text& text) {
   ASSERT_LE(kv.length(), text.size());
-  float row[kDim];
-  for (size_t s = 0; s < kStreams; ++s) {
-    const KvStreamRef stream = kv.stream(s / kHeads, s % kHeads);
+  float row[kTreeDim];
+  for (size_t s = 0; s < kTreeStreams; ++s) {
+    const KvStreamRef stream = kv.stream(s / kTreeHeads, s % kTreeHeads);
     ASSERT_EQ(stream.keys, kv.length());
     for (size_t i = 0; i < kv.length(); ++i) {
       const KvBlockRef& block = stream.blocks[i / kBlockKeys];
-      kv_read(KvType::kF32, KvPart::kKey, block.k, i % kBlockKeys, row, kDim);
+      kv_read(KvType::kF32, KvPart::kKey, block.k, i % kBlockKeys, row, kTreeDim);
       ASSERT_EQ(row[1], mark(text, i, s)) << "token " << i << " of stream " << s;
-      kv_read(KvType::kF32, KvPart::kValue, block.v, i % kBlockKeys, row, kDim);
+      kv_read(KvType::kF32, KvPart::kValue, block.v, i % kBlockKeys, row, kTreeDim);
       ASSERT_EQ(row[7], mark(text, i, s));
     }
   }
@@ -85,9 +85,10 @@ Text random_text(Rng& rng) {
   return text;
 }
 
-struct Cache {
-  explicit Cache(size_t blocks) : pool(make_pool(blocks, ledger)), tree(pool, kLayers, kHeads) {}
-  KvSequence sequence() const { return {pool, kLayers, kHeads}; }
+struct TreeCache {
+  explicit TreeCache(size_t blocks)
+      : pool(make_tree_pool(blocks, ledger)), tree(pool, kTreeLayers, kTreeHeads) {}
+  KvSequence sequence() const { return {pool, kTreeLayers, kTreeHeads}; }
   /// Reads a text as a cold run would, and keeps it.
   void keep(const Text& text, std::string_view salt = "") {
     KvSequence kv = sequence();
@@ -101,7 +102,7 @@ struct Cache {
 
 TEST(PrefixTreeTest, FindsTheLongestBeginningOfAllTextsThatItWasGiven) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Cache cache(6'000);
+    TreeCache cache(6'000);
     Rng rng(seed);
     std::vector<Text> known;
     for (int step = 0; step < 60; ++step) {
@@ -111,16 +112,16 @@ TEST(PrefixTreeTest, FindsTheLongestBeginningOfAllTextsThatItWasGiven) {
       EXPECT_EQ(cache.tree.match("", text), longest);
       KvSequence kv = cache.tree.take("", text);
       ASSERT_EQ(kv.length(), longest);
-      expect_content(kv, text);
+      expect_marks(kv, text);
       ASSERT_TRUE(read_on(kv, text));
-      expect_content(kv, text);
+      expect_marks(kv, text);
       ASSERT_TRUE(cache.tree.insert("", text, kv).ok());
       known.push_back(text);
     }
     for (const Text& text : known) {  // nobody wrote into what others share
       const KvSequence kv = cache.tree.take("", text);
       ASSERT_EQ(kv.length(), text.size());
-      expect_content(kv, text);
+      expect_marks(kv, text);
     }
     cache.tree.clear();
     EXPECT_EQ(cache.pool->used_blocks(), 0U);
@@ -132,7 +133,7 @@ TEST(PrefixTreeTest, FindsTheLongestBeginningOfAllTextsThatItWasGiven) {
 /// Random work in a pool that is too small: sequences come, go on, leave their texts; what is found is right.
 TEST(PrefixTreeTest, RandomWorkInASmallPool) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Cache cache(90);
+    TreeCache cache(90);
     Rng rng(seed + 100);
     struct Running {
       Text text;
@@ -142,7 +143,7 @@ TEST(PrefixTreeTest, RandomWorkInASmallPool) {
     for (int step = 0; step < 300; ++step) {
       if (rng.below(3) == 0 && !running.empty()) {
         const auto at = running.begin() + static_cast<ptrdiff_t>(rng.below(running.size()));
-        expect_content(at->kv, at->text);
+        expect_marks(at->kv, at->text);
         if (rng.below(4) != 0) {
           ASSERT_TRUE(cache.tree.insert("", at->text, at->kv).ok());
         }
@@ -151,7 +152,7 @@ TEST(PrefixTreeTest, RandomWorkInASmallPool) {
       }
       Text text = random_text(rng);
       KvSequence kv = cache.tree.take("", text);
-      expect_content(kv, text);
+      expect_marks(kv, text);
       while (!read_on(kv, text) && !running.empty()) {  // the pool has taken all that nobody uses
         EXPECT_EQ(cache.tree.evictable(), 0U);
         running.erase(running.begin());
@@ -159,7 +160,7 @@ TEST(PrefixTreeTest, RandomWorkInASmallPool) {
       if (kv.length() == text.size()) running.push_back({std::move(text), std::move(kv)});
     }
     EXPECT_GT(cache.tree.figures().evicted_tokens, 0U);
-    for (const Running& r : running) expect_content(r.kv, r.text);
+    for (const Running& r : running) expect_marks(r.kv, r.text);
     running.clear();
     const size_t free = cache.pool->free_blocks();
     const size_t can = cache.tree.evictable();
@@ -171,28 +172,28 @@ TEST(PrefixTreeTest, RandomWorkInASmallPool) {
 }
 
 TEST(PrefixTreeTest, WhatIsUsedStaysAndTheOldestUnusedGoesFirst) {
-  Cache cache(600);
+  TreeCache cache(600);
   const Text a(64, 1), b(64, 2), c(64, 3);
   for (const Text& text : {a, b, c}) cache.keep(text);
   KvSequence held = cache.tree.take("", a);
   (void)cache.tree.take("", b);  // c is the oldest now
-  EXPECT_EQ(cache.tree.evictable(), 4 * kStreams);
-  EXPECT_EQ(cache.tree.evict(1), kStreams);
+  EXPECT_EQ(cache.tree.evictable(), 4 * kTreeStreams);
+  EXPECT_EQ(cache.tree.evict(1), kTreeStreams);
   EXPECT_EQ(cache.tree.match("", c), 32U) << "the end of the oldest text";
-  EXPECT_EQ(cache.tree.evict(2 * kStreams), 2 * kStreams);
+  EXPECT_EQ(cache.tree.evict(2 * kTreeStreams), 2 * kTreeStreams);
   EXPECT_EQ(cache.tree.match("", c), 0U);
   EXPECT_EQ(cache.tree.match("", b), 32U);
-  EXPECT_EQ(cache.tree.evict(SIZE_MAX), kStreams);
+  EXPECT_EQ(cache.tree.evict(SIZE_MAX), kTreeStreams);
   EXPECT_EQ(cache.tree.match("", a), 64U);
-  expect_content(held, a);
+  expect_marks(held, a);
   held.clear();
-  EXPECT_EQ(cache.tree.evict(SIZE_MAX), 2 * kStreams);
+  EXPECT_EQ(cache.tree.evict(SIZE_MAX), 2 * kTreeStreams);
   EXPECT_EQ(cache.tree.figures().evicted_tokens, 3 * 64U);
 }
 
 /// One thread reads and keeps texts, others take blocks of the same pool: run under ThreadSanitizer.
 TEST(PrefixTreeTest, GivesUpBlocksToOtherThreads) {
-  Cache cache(120);
+  TreeCache cache(120);
   std::atomic<bool> done{false};
   std::thread other([&] {
     while (!done) {
@@ -205,7 +206,7 @@ TEST(PrefixTreeTest, GivesUpBlocksToOtherThreads) {
   for (int step = 0; step < 200; ++step) {
     const Text text = random_text(rng);
     KvSequence kv = cache.tree.take("", text);
-    expect_content(kv, text);
+    expect_marks(kv, text);
     const bool whole = read_on(kv, text);
     EXPECT_TRUE(!whole || cache.tree.insert("", text, kv).ok());
   }
@@ -214,7 +215,7 @@ TEST(PrefixTreeTest, GivesUpBlocksToOtherThreads) {
 }
 
 TEST(PrefixTreeTest, SaltsNeverMeet) {
-  Cache cache(600);
+  TreeCache cache(600);
   const Text text(70, 4);
   cache.keep(text, "one app");
   EXPECT_EQ(cache.tree.match("another", text), 0U);
@@ -227,7 +228,7 @@ TEST(PrefixTreeTest, SaltsNeverMeet) {
 
 /// Two sequences read the same text, since neither knew of the other.
 TEST(PrefixTreeTest, WhoReadItTwiceTakesTheKnownBlocks) {
-  Cache cache(600);
+  TreeCache cache(600);
   const Text text(70, 4);
   Text longer = text;
   longer.resize(130, 5);
@@ -235,21 +236,21 @@ TEST(PrefixTreeTest, WhoReadItTwiceTakesTheKnownBlocks) {
   KvSequence second = cache.sequence();
   ASSERT_TRUE(read_on(first, text));
   ASSERT_TRUE(read_on(second, longer));
-  EXPECT_EQ(cache.pool->used_blocks(), (3 + 5) * kStreams);
+  EXPECT_EQ(cache.pool->used_blocks(), (3 + 5) * kTreeStreams);
   ASSERT_TRUE(cache.tree.insert("", text, first).ok());
   ASSERT_TRUE(cache.tree.insert("", longer, second).ok());
-  EXPECT_EQ(cache.pool->used_blocks(), (3 + 3) * kStreams);
-  expect_content(second, longer);
+  EXPECT_EQ(cache.pool->used_blocks(), (3 + 3) * kTreeStreams);
+  expect_marks(second, longer);
   first.clear();
   EXPECT_EQ(cache.tree.evictable(), 0U) << "the short tail has given way; all else is the second one's";
-  EXPECT_EQ(cache.pool->used_blocks(), 5 * kStreams);
+  EXPECT_EQ(cache.pool->used_blocks(), 5 * kTreeStreams);
   second.clear();
-  EXPECT_EQ(cache.tree.evictable(), 5 * kStreams);
-  EXPECT_EQ(cache.tree.evict(SIZE_MAX), 5 * kStreams);
+  EXPECT_EQ(cache.tree.evictable(), 5 * kTreeStreams);
+  EXPECT_EQ(cache.tree.evict(SIZE_MAX), 5 * kTreeStreams);
 }
 
 TEST(PrefixTreeTest, ALongerTailTakesThePlaceOfAShorterOne) {
-  Cache cache(600);
+  TreeCache cache(600);
   const Text text(60, 4);
   cache.keep(Text(text.begin(), text.begin() + 40));
   cache.keep(Text(text.begin(), text.begin() + 50));
@@ -260,8 +261,8 @@ TEST(PrefixTreeTest, ALongerTailTakesThePlaceOfAShorterOne) {
 }
 
 TEST(PrefixTreeTest, RefusesKvThatIsNotTheTextsOrNotExact) {
-  Cache cache(600);
-  Cache other(600);
+  TreeCache cache(600);
+  TreeCache other(600);
   KvSequence kv = cache.sequence();
   const Text text(40, 1);
   ASSERT_TRUE(read_on(kv, text));

@@ -16,7 +16,7 @@
 namespace isthmus {
 namespace {
 
-constexpr size_t kDims[] = {8, 24, 64, 72, 80, 96, 128, 256};
+constexpr size_t kPairDims[] = {8, 24, 64, 72, 80, 96, 128, 256};
 constexpr size_t kF16 = static_cast<size_t>(KvType::kF16);
 
 /// A stored f16 part, and its values. Keys: [dim][32]; values: [32][padded dim].
@@ -57,7 +57,7 @@ struct Query {
   float scale = 0;
 };
 
-std::vector<float> normal_floats(size_t n, uint32_t seed) {
+std::vector<float> gaussian_floats(size_t n, uint32_t seed) {
   std::mt19937 rng(seed);
   std::normal_distribution<float> normal;
   std::vector<float> x(n);
@@ -67,7 +67,7 @@ std::vector<float> normal_floats(size_t n, uint32_t seed) {
 
 /// Means of other keys, the third as if it were out of bounds.
 std::vector<float> some_means(size_t dim, uint32_t seed) {
-  std::vector<float> means = normal_floats(dim, seed);
+  std::vector<float> means = gaussian_floats(dim, seed);
   for (float& mean : means) mean = std::exp2(3.0f * mean);
   means[2] = 1.0f;
   return means;
@@ -118,11 +118,11 @@ void expect_bits(const std::vector<float>& got, const std::vector<float>& want, 
 }
 
 TEST(AttentionPairsTest, ScoresAreThePlainLoopOnEverySet) {
-  for (const size_t dim : kDims) {
+  for (const size_t dim : kPairDims) {
     const Part keys(dim * kBlockKeys, static_cast<uint32_t>(dim), 3.0f);
     const auto means = some_means(dim, 3);
     for (const size_t rows : {1u, 2u, 5u, 11u, 12u, 13u, 31u}) {
-      const auto q = normal_floats(rows * dim, static_cast<uint32_t>(dim + rows));
+      const auto q = gaussian_floats(rows * dim, static_cast<uint32_t>(dim + rows));
       const auto want = expected_scores(keys, q, rows, means);
       for (const Isa isa : available_isas()) {
         expect_bits(scores_of(attention_kernels_for(isa), keys, q, rows, means), want, dim);
@@ -166,7 +166,7 @@ std::vector<float> expected_sum(const Part& values, const std::vector<float>& p,
 }
 
 void expect_sums(const Part& values, const std::vector<float>& p, size_t rows, size_t dim) {
-  const auto acc = normal_floats(rows * dim, static_cast<uint32_t>(dim));
+  const auto acc = gaussian_floats(rows * dim, static_cast<uint32_t>(dim));
   const auto want = expected_sum(values, p, acc, rows, dim);
   for (const Isa isa : available_isas()) {
     const AttentionKernels& kernels = attention_kernels_for(isa);
@@ -180,11 +180,11 @@ void expect_sums(const Part& values, const std::vector<float>& p, size_t rows, s
 }
 
 TEST(AttentionPairsTest, WeightedSumsAreThePlainLoopOnEverySet) {
-  for (const size_t head : kDims) {
+  for (const size_t head : kPairDims) {
     const size_t dim = padded_dim(head);
     const Part values(dim * kBlockKeys, static_cast<uint32_t>(dim), 2.0f);
     for (const size_t rows : {1u, 2u, 5u, 11u, 12u, 13u, 31u}) {
-      auto p = normal_floats(rows * kScoreStride, static_cast<uint32_t>(rows));
+      auto p = gaussian_floats(rows * kScoreStride, static_cast<uint32_t>(rows));
       for (float& x : p) x = std::exp2(-8.0f * std::fabs(x));
       expect_sums(values, p, rows, dim);
     }
@@ -220,8 +220,9 @@ TEST(AttentionPairsTest, ZerosTinyAndEndlessNumbers) {
   const std::vector<float> ones(64, 1.0f);
   for (const Isa isa : available_isas()) {
     const AttentionKernels& kernels = attention_kernels_for(isa);
-    Part zeros(64 * kBlockKeys, 1, 0.0f);
-    for (const float v : scores_of(kernels, zeros, normal_floats(64, 1), 1, ones)) EXPECT_EQ(v, 0.0f);
+    Part zeros(64 * kBlockKeys, 1, 1.0f);
+    for (size_t i = 0; i < zeros.bits.size(); ++i) zeros.set(i, 0.0f);
+    for (const float v : scores_of(kernels, zeros, gaussian_floats(64, 1), 1, ones)) EXPECT_EQ(v, 0.0f);
     const Part keys(64 * kBlockKeys, 2, 1.0f);
     for (const float v : scores_of(kernels, keys, std::vector<float>(64, 0.0f), 1, ones)) EXPECT_EQ(v, 0.0f);
     for (const float v : scores_of(kernels, keys, std::vector<float>(64, 1e-41f), 1, ones))
@@ -230,9 +231,9 @@ TEST(AttentionPairsTest, ZerosTinyAndEndlessNumbers) {
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       Part broken = keys;
       broken.set(3 * kBlockKeys + 7, -bad);
-      const auto scores = scores_of(kernels, broken, normal_floats(64, 1), 1, ones);
+      const auto scores = scores_of(kernels, broken, gaussian_floats(64, 1), 1, ones);
       for (size_t j = 0; j < kBlockKeys; ++j) EXPECT_EQ(std::isnan(scores[j]), j == 7);
-      auto q = normal_floats(64, 1);
+      auto q = gaussian_floats(64, 1);
       q[9] = bad;
       for (const float v : scores_of(kernels, keys, q, 1, ones)) EXPECT_TRUE(std::isnan(v));
     }
