@@ -37,21 +37,24 @@ TEST(BatcherPrefix, ASecondRequestReadsOnlyWhatIsNew) {
   EXPECT_EQ(driver.sum.prompt_tokens, 84U + 8U);
 }
 
-TEST(BatcherPrefix, AChatGoesOnBehindItsAnswers) {
-  const auto model = load_for_batch(batch_options());
+/// A chat of as many turns as `reused` has figures: the tokens that each finds again.
+void expect_chat(ModelOptions options, size_t prompt, size_t answer, const std::vector<size_t>& reused) {
+  const auto model = load_for_batch(std::move(options));
   BatchDriver driver(model);
   Rng rng(2);
-  std::vector<TokenId> text = random_prompt(rng, 20);
-  for (size_t turn = 0; turn < 4; ++turn) {
-    const auto request = sampled_request(text, 7, turn);
+  std::vector<TokenId> text = random_prompt(rng, prompt);
+  for (size_t turn = 0; turn < reused.size(); ++turn) {
+    const auto request = sampled_request(text, answer, turn);
     const auto id = driver.submit(request);
     driver.run();
     expect_same_answer(driver.result(id), run_alone(model, request), "turn " + std::to_string(turn));
-    // The newest token of an answer was not read yet.
-    EXPECT_EQ(driver.result(id).figures.reused_tokens, turn == 0 ? 0 : text.size() - 6);
+    EXPECT_EQ(driver.result(id).figures.reused_tokens, reused[turn]) << "turn " << turn;
     text = joined(joined(text, driver.result(id).tokens), random_prompt(rng, 5));
   }
 }
+
+/// The newest token of an answer was not read yet.
+TEST(BatcherPrefix, AChatGoesOnBehindItsAnswers) { expect_chat(batch_options(), 20, 7, {0, 26, 38, 50}); }
 
 TEST(BatcherPrefix, RequestsThatBeginAlikeReadTheBeginningOnce) {
   const auto model = load_for_batch(batch_options());
@@ -134,18 +137,7 @@ TEST(BatcherPrefix, SaltsAndTheSwitchKeepRequestsApart) {
 TEST(BatcherPrefix, ArithmeticClassesDoNotMix) {
   ModelOptions options = batch_options();
   options.precision = Precision::kFast;
-  const auto model = load_for_batch(std::move(options));
-  BatchDriver driver(model);
-  Rng rng(4);
-  std::vector<TokenId> text = random_prompt(rng, 40);
-  for (size_t turn = 0; turn < 3; ++turn) {
-    const auto request = sampled_request(text, 10, turn);
-    const auto id = driver.submit(request);
-    driver.run();
-    expect_same_answer(driver.result(id), run_alone(model, request), "turn " + std::to_string(turn));
-    EXPECT_EQ(driver.result(id).figures.reused_tokens, turn == 0 ? 0 : turn == 1 ? 40U : 55U);
-    text = joined(joined(text, driver.result(id).tokens), random_prompt(rng, 5));
-  }
+  expect_chat(std::move(options), 40, 10, {0, 40, 55});
 }
 
 TEST(BatcherPrefix, RandomRequestsInASmallPoolEqualThemselvesAlone) {

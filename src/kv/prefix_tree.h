@@ -25,7 +25,8 @@
 
 namespace isthmus {
 
-/// A token of a text, as in text/token.h.
+/// A token of a text: its id, and whatever else tells its KV from another's (a higher bit for the arithmetic
+/// class).
 using PrefixToken = int32_t;
 
 struct PrefixTreeFigures {

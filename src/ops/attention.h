@@ -74,8 +74,8 @@ enum class AttentionCompute : uint8_t {
   /// Keys and queries, then values and weights, as 16-bit whole numbers with exact sums
   /// (kernels/generic/attention_kernels.h), for blocks of kF16 and kBF16. What a token sees only in part
   /// stays float32: such a block, and a range of 256 keys whose first block it does not see whole. So a
-  /// token's result does not depend on later keys, nor on what tokens it is computed with. For token trees
-  /// and calls with a rope all is kF32.
+  /// token's result does not depend on later keys, nor on what tokens it is computed with. Ranges that reach
+  /// into a token tree, and calls with a rope, are kF32.
   kInt16,
 };
 
