@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures Isthmus and llama.cpp side by side and prints the ratios.
+"""Measures Isthmus and llama.cpp, or its relative ik_llama.cpp, side by side and prints the ratios.
 
     compare.py --isthmus PROGRAM --peer FOLDER [--rounds N] [--out FILE.json] [--variant NAME[:KIND]=ARGUMENTS ...]
                NAME=MODEL.gguf [NAME=MODEL.gguf ...]
 
-FOLDER is what build_llama.sh printed. For every model, thread count and depth the two programs run in turn, the order
+FOLDER is what build_llama.sh or build_ik.sh printed. For every model, thread count and depth the two programs run in turn, the order
 reversed in every other round, so that a machine that speeds up or slows down does so for both. llama.cpp gets every
 combination of flash attention on/off and run-time repacking on/off in the first round; later rounds keep those within
 15 % of the best on some line. Each line takes the medians over the rounds, and llama.cpp's best setting for that line
@@ -176,7 +176,8 @@ def machine(args) -> dict:
 def print_table(facts: dict, lines: list[dict], memory: list[dict]) -> None:
     print(f"{facts['cpu']}, {facts['cores']} cores, {' '.join(facts['isa'])}, load {facts['load_average']:.1f}; "
           f"{facts['peer']}\n")
-    print("| model | threads | depth | line | isthmus t/s | llama.cpp t/s (best setting) | ratio |")
+    peer = facts["peer"].split(" ")[0]
+    print(f"| model | threads | depth | line | isthmus t/s | {peer} t/s (best setting) | ratio |")
     print("|---|---|---|---|---|---|---|")
     for line in lines:
         ours = f"{line['isthmus']:.1f} ± {50 * line['isthmus_spread']:.0f} %" if "isthmus" in line else "-"
@@ -184,7 +185,7 @@ def print_table(facts: dict, lines: list[dict], memory: list[dict]) -> None:
         variant = f", {line['variant']}" if line["variant"] else ""
         print(f"| {line['model']} | {line['threads']} | {line['depth']} | {line['kind']} {line['tokens']}{variant} | {ours} | "
               f"{line['peer']:.1f} ± {50 * line['peer_spread']:.0f} % ({line['peer_setting']}) | {ratio} |")
-    print("\n| model | threads | peak memory at depth 0, MB: isthmus | llama.cpp, smallest setting |\n|---|---|---|---|")
+    print(f"\n| model | threads | peak memory at depth 0, MB: isthmus | {peer}, smallest setting |\n|---|---|---|---|")
     for row in memory:
         ours = f"{row['isthmus'] / 1e6:.0f}" if row["isthmus"] else "-"
         print(f"| {row['model']} | {row['threads']} | {ours} | {row['peer'] / 1e6:.0f} |")

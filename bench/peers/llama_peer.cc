@@ -20,6 +20,48 @@
 
 #include "llama.h"
 
+// What ik_llama.cpp, which left llama.cpp's interface at an earlier state, says differently.
+namespace dialect {
+#ifdef PEER_IK
+void set_flash(llama_context_params& params, bool on) { params.flash_attn = on; }
+void set_repack(llama_model_params& params, bool on) { params.repack_tensors = on; }
+uint32_t vocab_size(const llama_model* model) { return static_cast<uint32_t>(llama_n_vocab(model)); }
+void clear(llama_context* ctx) { llama_kv_cache_clear(ctx); }
+void free_model(llama_model* model) { llama_free_model(model); }
+llama_batch batch(std::vector<llama_token>& tokens, size_t position) {
+  return llama_batch_get_one(tokens.data(), static_cast<int32_t>(tokens.size()),
+                             static_cast<llama_pos>(position), 0);
+}
+size_t state_size(llama_context* ctx) { return llama_state_seq_get_size(ctx, 0, 0); }
+size_t save(llama_context* ctx, std::vector<uint8_t>& to) {
+  return llama_state_seq_get_data(ctx, to.data(), to.size(), 0, 0);
+}
+size_t restore(llama_context* ctx, const std::vector<uint8_t>& from) {
+  return llama_state_seq_set_data(ctx, from.data(), from.size(), 0, 0);
+}
+#else
+void set_flash(llama_context_params& params, bool on) {
+  params.flash_attn_type = on ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+}
+void set_repack(llama_model_params& params, bool on) { params.use_extra_bufts = on; }
+uint32_t vocab_size(const llama_model* model) {
+  return static_cast<uint32_t>(llama_vocab_n_tokens(llama_model_get_vocab(model)));
+}
+void clear(llama_context* ctx) { llama_memory_clear(llama_get_memory(ctx), false); }
+void free_model(llama_model* model) { llama_model_free(model); }
+llama_batch batch(std::vector<llama_token>& tokens, size_t) {
+  return llama_batch_get_one(tokens.data(), static_cast<int32_t>(tokens.size()));
+}
+size_t state_size(llama_context* ctx) { return llama_state_seq_get_size(ctx, 0); }
+size_t save(llama_context* ctx, std::vector<uint8_t>& to) {
+  return llama_state_seq_get_data(ctx, to.data(), to.size(), 0);
+}
+size_t restore(llama_context* ctx, const std::vector<uint8_t>& from) {
+  return llama_state_seq_set_data(ctx, from.data(), from.size(), 0);
+}
+#endif
+}  // namespace dialect
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -90,10 +132,10 @@ class Peer {
     params.n_batch = 2048;
     params.n_ubatch = 512;
     params.n_threads = params.n_threads_batch = options.threads;
-    params.flash_attn_type = options.flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    dialect::set_flash(params, options.flash);
     ctx_.reset(llama_init_from_model(model, params));
     if (!ctx_) fail("cannot make a context");
-    vocab_ = static_cast<uint32_t>(llama_vocab_n_tokens(llama_model_get_vocab(model)));
+    vocab_ = dialect::vocab_size(model);
   }
 
   // Brings the context to --depth once; later calls of restore() bring it back there.
@@ -103,9 +145,8 @@ class Peer {
       llama_set_n_threads(ctx_.get(), 2, 2);  // what fills the context does not change what is measured
       run(options_.depth, false);
       llama_set_n_threads(ctx_.get(), options_.threads, options_.threads);
-      state_.resize(llama_state_seq_get_size(ctx_.get(), 0));
-      if (llama_state_seq_get_data(ctx_.get(), state_.data(), state_.size(), 0) == 0)
-        fail("cannot save the context");
+      state_.resize(dialect::state_size(ctx_.get()));
+      if (dialect::save(ctx_.get(), state_) == 0) fail("cannot save the context");
       save_state();
     }
   }
@@ -121,10 +162,11 @@ class Peer {
 
  private:
   void restore() {
-    llama_memory_clear(llama_get_memory(ctx_.get()), false);
-    if (!state_.empty() && llama_state_seq_set_data(ctx_.get(), state_.data(), state_.size(), 0) == 0) {
-      fail("cannot restore the context");
-    }
+    dialect::clear(ctx_.get());
+    position_ = 0;
+    if (state_.empty()) return;
+    if (dialect::restore(ctx_.get(), state_) == 0) fail("cannot restore the context");
+    position_ = options_.depth;
   }
 
   void run(size_t tokens, bool one_by_one) {
@@ -132,10 +174,9 @@ class Peer {
     for (size_t done = 0; done < tokens; done += batch.size()) {
       batch.resize(one_by_one ? 1 : std::min<size_t>(tokens - done, 2048));
       for (llama_token& token : batch) token = next_token();
-      const auto count = static_cast<int32_t>(batch.size());
-      if (llama_decode(ctx_.get(), llama_batch_get_one(batch.data(), count)) != 0)
-        fail("llama_decode failed");
+      if (llama_decode(ctx_.get(), dialect::batch(batch, position_)) != 0) fail("llama_decode failed");
       llama_synchronize(ctx_.get());
+      position_ += batch.size();
     }
   }
 
@@ -164,6 +205,7 @@ class Peer {
   std::unique_ptr<llama_context, decltype(&llama_free)> ctx_{nullptr, &llama_free};
   std::vector<uint8_t> state_;
   uint32_t vocab_ = 0;
+  size_t position_ = 0;
   uint64_t seed_ = 1;
 };
 
@@ -185,9 +227,9 @@ int main(int argc, char** argv) try {
   llama_backend_init();
   const auto begin = Clock::now();
   llama_model_params params = llama_model_default_params();
-  params.use_extra_bufts = options.repack;
-  const std::unique_ptr<llama_model, decltype(&llama_model_free)> model(
-      llama_model_load_from_file(options.model.c_str(), params), &llama_model_free);
+  dialect::set_repack(params, options.repack);
+  const std::unique_ptr<llama_model, decltype(&dialect::free_model)> model(
+      llama_model_load_from_file(options.model.c_str(), params), &dialect::free_model);
   if (!model) fail("cannot load " + options.model);
   const double load_seconds = seconds_since(begin);
   Peer peer(model.get(), options);

@@ -7,6 +7,7 @@
 
 #include <immintrin.h>
 
+#include "kernels/avx2/computed_here.h"
 #include "kernels/generic/linear_dot.h"
 
 namespace isthmus {
@@ -17,6 +18,9 @@ struct Avx2Vec {
   static constexpr int kParts = 2;
   static constexpr int kTokensAtOnce = 4;
   static constexpr int kWidePanels = 1;
+  static constexpr size_t kWideChunk = 16;
+  static constexpr int wide_tokens(Compute) { return 4; }
+  static constexpr int parts_at_once(int tokens) { return tokens <= 2 ? 2 : 1; }
   using Floats = __m256;
   using Codes = __m256i;
 
@@ -103,8 +107,9 @@ struct Avx2Vec {
     _mm256_store_si256(static_cast<__m256i*>(at), codes);
   }
 
+  /// Four columns as 16-bit values: codes of 8 rows, or the activations of one token in every lane.
   struct Split {
-    __m256i even;  // columns 0 and 2 as 16-bit values
+    __m256i even;  // columns 0 and 2
     __m256i odd;   // columns 1 and 3
   };
   template <PanelLayout L, Compute C>
@@ -116,13 +121,50 @@ struct Avx2Vec {
     }
   }
 
+  /// Has the compiler believe that the codes changed, so that chains that multiply the same codes do it each.
+  static ISTHMUS_INLINE void forget(Codes& codes) { codes = computed_here(codes); }
+  static ISTHMUS_INLINE void forget(Split& codes) {
+    codes = {computed_here(codes.even), computed_here(codes.odd)};
+  }
+
   static ISTHMUS_INLINE __m256i broadcast_int(const void* at) {
     return _mm256_castps_si256(_mm256_broadcast_ss(static_cast<const float*>(at)));
   }
 
+  /// write_record() of linear_record.h, by 8 values.
   template <class R>
   static ISTHMUS_INLINE void write_record(const float* x, std::byte* out) {
-    isthmus::write_record<R>(x, out);
+    static_assert(R::kWords);
+    __m256 values[4];
+    __m256i top = _mm256_setzero_si256();
+    for (int i = 0; i < 4; ++i) {
+      values[i] = _mm256_loadu_ps(x + 8 * i);
+      const __m256i bits = _mm256_castps_si256(values[i]);
+      top = _mm256_max_epi32(top, _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)));
+    }
+    float inverse;
+    const float scale = scale_of<R::kCompute>(largest(top), &inverse);
+    __m256i q[4] = {};
+    if (inverse != 0.0f) {  // else there may be NaN
+      for (int i = 0; i < 4; ++i) {
+        q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(values[i], _mm256_set1_ps(inverse)));
+      }
+    }
+    const __m256i words[2] = {pack_in_order(q[0], q[1]), pack_in_order(q[2], q[3])};
+    // Per four columns the order 0, 2, 1, 3.
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+    for (int i = 0; i < 2; ++i) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + R::kWordsAt + 32 * i),
+                          _mm256_shuffle_epi8(words[i], order));
+    }
+    if constexpr (R::kBytes) {
+      static_assert(R::kCompute == Compute::kInt8);
+      const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi16(words[0], words[1]), 0xd8);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + R::kLow), packed);
+    }
+    write_side(total_of(_mm256_add_epi32(q[0], q[1])), total_of(_mm256_add_epi32(q[2], q[3])), scale,
+               out + R::kSide);
   }
 
   template <PanelLayout L, Compute C>
@@ -135,27 +177,58 @@ struct Avx2Vec {
     __m256i sum;
     __m256i small;  // 16-bit sums not yet in `sum`
 
-    ISTHMUS_INLINE void start(const void* nsum) {
-      sum = _mm256_setzero_si256();
-      if constexpr (L.zero_shift >= 0) sum = _mm256_slli_epi32(broadcast_int(nsum), L.zero_shift);
+    static ISTHMUS_INLINE __m256i load_start(const void* nsum) {
+      if constexpr (L.zero_shift < 0) return _mm256_setzero_si256();
+      return _mm256_slli_epi32(broadcast_int(nsum), L.zero_shift < 0 ? 0 : L.zero_shift);
     }
-    template <int kVector, int kCount>
-    ISTHMUS_INLINE void add(Codes codes, const std::byte* record) {
-      constexpr int kStep = kVector % kCount % kFlush;
-      const __m256i pairs = _mm256_maddubs_epi16(codes, broadcast_int(record + R::kLow + 4 * kVector));
-      small = kStep == 0 ? pairs : _mm256_add_epi16(small, pairs);
-      if constexpr (kStep == kFlush - 1 || kVector % kCount == kCount - 1) {
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(small, _mm256_set1_epi16(1)));
+    template <int kVector>
+    static ISTHMUS_INLINE auto load_word(const std::byte* record) {
+      if constexpr (kUsesBytes<L, C>) {
+        return broadcast_int(record + R::kLow + 4 * kVector);
+      } else {
+        const std::byte* words = record + R::kWordsAt + 8 * kVector;
+        return Split{broadcast_int(words), broadcast_int(words + 4)};
       }
     }
+
+    ISTHMUS_INLINE void start_at(__m256i start) { sum = start; }
+    ISTHMUS_INLINE void start(const void* nsum) { start_at(load_start(nsum)); }
     template <int kVector, int kCount>
-    ISTHMUS_INLINE void add(const Split& codes, const std::byte* record) {
-      const std::byte* words = record + R::kWordsAt + 8 * kVector;
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(codes.even, broadcast_int(words)));
-      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(codes.odd, broadcast_int(words + 4)));
+    ISTHMUS_INLINE void add_word(Codes codes, __m256i word) {
+      constexpr int kStep = kVector % kCount % kFlush;
+      const __m256i pairs = _mm256_maddubs_epi16(codes, word);
+      small = kStep == 0 ? pairs : computed_here(_mm256_add_epi16(small, pairs));
+      if constexpr (kStep == kFlush - 1 || kVector % kCount == kCount - 1) {
+        sum = computed_here(_mm256_add_epi32(sum, _mm256_madd_epi16(small, _mm256_set1_epi16(1))));
+      }
+    }
+    template <int, int>
+    ISTHMUS_INLINE void add_word(const Split& codes, const Split& word) {
+      sum = computed_here(_mm256_add_epi32(sum, _mm256_madd_epi16(codes.even, word.even)));
+      sum = computed_here(_mm256_add_epi32(sum, _mm256_madd_epi16(codes.odd, word.odd)));
+    }
+    template <int kVector, int kCount, class CodesOrSplit>
+    ISTHMUS_INLINE void add(const CodesOrSplit& codes, const std::byte* record) {
+      add_word<kVector, kCount>(codes, load_word<kVector>(record));
     }
     ISTHMUS_INLINE Floats total() const { return _mm256_cvtepi32_ps(sum); }
   };
+
+ private:
+  /// Sixteen values as 16-bit numbers.
+  static ISTHMUS_INLINE __m256i pack_in_order(__m256i a, __m256i b) {
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+  }
+  static ISTHMUS_INLINE int32_t largest(__m256i values) {
+    __m128i half = _mm_max_epi32(_mm256_castsi256_si128(values), _mm256_extracti128_si256(values, 1));
+    half = _mm_max_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(half, _mm_shuffle_epi32(half, 0xb1)));
+  }
+  static ISTHMUS_INLINE int32_t total_of(__m256i values) {
+    __m128i half = _mm_add_epi32(_mm256_castsi256_si128(values), _mm256_extracti128_si256(values, 1));
+    half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1)));
+  }
 };
 
 }  // namespace

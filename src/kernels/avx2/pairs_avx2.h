@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/avx2/computed_here.h"
+
 namespace isthmus {
 namespace {
 
@@ -32,7 +34,7 @@ struct PairSum {
   ISTHMUS_INLINE void start() { half[0] = half[1] = _mm256_setzero_si256(); }
   ISTHMUS_INLINE void add(PairCodes codes, PairWord word) {
     for (int i = 0; i < 2; ++i) {
-      half[i] = _mm256_add_epi32(half[i], _mm256_madd_epi16(codes.v[i], word.v));
+      half[i] = computed_here(_mm256_add_epi32(half[i], _mm256_madd_epi16(codes.v[i], word.v)));
     }
   }
   ISTHMUS_INLINE Vec16 total() const { return {_mm256_cvtepi32_ps(half[0]), _mm256_cvtepi32_ps(half[1])}; }

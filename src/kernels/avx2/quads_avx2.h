@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/avx2/computed_here.h"
+
 namespace isthmus {
 namespace {
 
@@ -77,8 +79,8 @@ struct QuadSum {
   ISTHMUS_INLINE void start(int32_t value) { half[0] = half[1] = _mm256_set1_epi32(value); }
   ISTHMUS_INLINE void add(const SplitQuads& codes, QuadWord word) {
     for (int i = 0; i < 2; ++i) {
-      half[i] = _mm256_add_epi32(half[i], _mm256_madd_epi16(codes.even[i], word.even));
-      half[i] = _mm256_add_epi32(half[i], _mm256_madd_epi16(codes.odd[i], word.odd));
+      half[i] = computed_here(_mm256_add_epi32(half[i], _mm256_madd_epi16(codes.even[i], word.even)));
+      half[i] = computed_here(_mm256_add_epi32(half[i], _mm256_madd_epi16(codes.odd[i], word.odd)));
     }
   }
   ISTHMUS_INLINE Vec16 total() const { return {_mm256_cvtepi32_ps(half[0]), _mm256_cvtepi32_ps(half[1])}; }

@@ -18,6 +18,7 @@ struct Avx512Vec {
   // A load feeds less than one vpdpbusd per cycle where two could run, so many tokens take a tile that uses
   // each loaded register several times: panels x tokens.
   static constexpr int kWidePanels = 4;
+  static constexpr size_t kWideChunk = 8;
   static constexpr int wide_tokens(Compute c) { return c == Compute::kInt16 ? 2 : 4; }
   using Floats = __m512;
   using Codes = __m512i;
@@ -132,13 +133,14 @@ struct Avx512Vec {
       high = _mm512_setzero_si512();
     }
     ISTHMUS_INLINE void start(const void* nsum) { start_at(load_start(nsum)); }
+    template <int, int>
     ISTHMUS_INLINE void add_word(Codes codes, Word word) {
       low = _mm512_dpbusd_epi32(low, codes, word.low);
       if constexpr (C == Compute::kInt16) high = _mm512_dpbusd_epi32(high, codes, word.high);
     }
     template <int kVector, int kCount>
     ISTHMUS_INLINE void add(Codes codes, const std::byte* record) {
-      add_word(codes, load_word<kVector>(record));
+      add_word<kVector, kCount>(codes, load_word<kVector>(record));
     }
     ISTHMUS_INLINE Floats total() const {
       if constexpr (C != Compute::kInt16) return _mm512_cvtepi32_ps(low);

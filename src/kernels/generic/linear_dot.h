@@ -95,38 +95,52 @@ ISTHMUS_INLINE typename V::Codes load_codes(const std::byte* block, int part) {
   return codes;
 }
 
-/// One block for N tokens: the block sums of each scale group, then the float steps.
-template <class V, PanelLayout L, Compute C, int N>
-ISTHMUS_INLINE void dot_block(const std::byte* unit, int block, int part, const SuperHead<V>& head,
-                              const std::byte* x, typename V::Floats (&sum)[N]) {
+/// One block for N tokens and S parts of a panel from `first_part` on: the block sums of each scale group,
+/// then the float steps.
+template <class V, PanelLayout L, Compute C, int S, int N>
+ISTHMUS_INLINE void dot_block(const std::byte* unit, int block, int first_part, const SuperHead<V> (&head)[S],
+                              const std::byte* x, typename V::Floats (&sum)[S][N]) {
   using R = RecordOf<V, C>;
   constexpr int kGroupVectors = static_cast<int>(kVectorsPerBlock) / L.groups;
   const std::byte* codes_at = unit + L.scales_bytes() + static_cast<size_t>(block) * L.block_bytes();
   unroll<L.groups>([&](auto g) ISTHMUS_LAMBDA_INLINE {
     constexpr int kGroup = decltype(g)::kValue;
     constexpr int kSum = L.groups == 1 ? 0 : kGroup + 1;  // index into the record's sums
-    typename V::template Accumulator<L, C> acc[N];
-    unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
-      acc[t].start(x + t * R::kSize + R::kSide + offsetof(RecordSide, nsum) + kSum * sizeof(int32_t));
+    typename V::template Accumulator<L, C> acc[S][N];
+    unroll<S * N>([&](auto j) ISTHMUS_LAMBDA_INLINE {
+      acc[j / N][j % N].start(x + j % N * R::kSize + R::kSide + offsetof(RecordSide, nsum) +
+                              kSum * sizeof(int32_t));
     });
     unroll<kGroupVectors>([&](auto i) ISTHMUS_LAMBDA_INLINE {
       constexpr int kVector = kGroup * kGroupVectors + decltype(i)::kValue;
-      const auto codes = V::template prepare<L, C>(load_codes<V, L, kVector>(codes_at, part));
-      unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
-        acc[t].template add<kVector, kGroupVectors>(codes, x + t * R::kSize);
+      decltype(V::template prepare<L, C>(typename V::Codes{})) codes[S];
+      unroll<S>([&](auto s) ISTHMUS_LAMBDA_INLINE {
+        codes[s] = V::template prepare<L, C>(load_codes<V, L, kVector>(codes_at, first_part + s));
+      });
+      unroll<S * N>([&](auto j) ISTHMUS_LAMBDA_INLINE {
+        acc[j % S][j / S].template add<kVector, kGroupVectors>(codes[j % S], x + j / S * R::kSize);
       });
     });
-    const auto scale = load_scale<V, L, kGroup>(unit, block, part, head);
-    unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
-      const std::byte* side = x + t * R::kSize + R::kSide;
-      const auto both = V::mul(scale.scale, V::broadcast(side + offsetof(RecordSide, scale)));
-      sum[t] = V::fma(acc[t].total(), both, sum[t]);
-      if constexpr (L.has_min) {
-        const auto xs = V::broadcast(side + offsetof(RecordSide, dsum) + kSum * sizeof(float));
-        sum[t] = V::fma(scale.min, xs, sum[t]);
-      }
+    unroll<S>([&](auto s) ISTHMUS_LAMBDA_INLINE {
+      const auto scale = load_scale<V, L, kGroup>(unit, block, first_part + s, head[s]);
+      unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
+        const std::byte* side = x + t * R::kSize + R::kSide;
+        const auto both = V::mul(scale.scale, V::broadcast(side + offsetof(RecordSide, scale)));
+        sum[s][t] = V::fma(acc[s][t].total(), both, sum[s][t]);
+        if constexpr (L.has_min) {
+          const auto xs = V::broadcast(side + offsetof(RecordSide, dsum) + kSum * sizeof(float));
+          sum[s][t] = V::fma(scale.min, xs, sum[s][t]);
+        }
+      });
     });
   });
+}
+
+/// Parts of a panel that dot_units() does at once for so many tokens.
+template <class V>
+constexpr int parts_at_once([[maybe_unused]] int tokens) {
+  if constexpr (requires { V::parts_at_once(tokens); }) return V::parts_at_once(tokens);
+  return 1;
 }
 
 template <size_t kBytes>
@@ -138,20 +152,27 @@ ISTHMUS_INLINE void prefetch_lines(const std::byte* at) {
 template <class V, PanelLayout L, Compute C, int N>
 void dot_units(const std::byte* w, size_t units, const std::byte* x, size_t x_stride, float* acc,
                size_t prefetch) {
-  for (int part = 0; part < V::kParts; ++part) {
+  constexpr int S = parts_at_once<V>(N);
+  static_assert(V::kParts % S == 0);
+  for (int part = 0; part < V::kParts; part += S) {
     float* acc_part = acc + part * V::kLanes;
-    typename V::Floats sum[N];
-    unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE { sum[t] = V::load(acc_part + t * kPanelRows); });
+    typename V::Floats sum[S][N];
+    unroll<S * N>([&](auto i) ISTHMUS_LAMBDA_INLINE {
+      sum[i / N][i % N] = V::load(acc_part + i / N * V::kLanes + i % N * kPanelRows);
+    });
     const std::byte* unit = w;
     const std::byte* record = x;
     for (size_t u = 0; u < units; ++u, unit += L.unit_bytes()) {
       if (prefetch != 0 && part == 0) prefetch_lines<L.unit_bytes()>(unit + prefetch);
-      const auto head = load_head<V, L>(unit, part);
+      SuperHead<V> head[S];
+      unroll<S>([&](auto s) ISTHMUS_LAMBDA_INLINE { head[s] = load_head<V, L>(unit, part + s); });
       for (int block = 0; block < L.unit_blocks; ++block, record += x_stride) {
-        dot_block<V, L, C, N>(unit, block, part, head, record, sum);
+        dot_block<V, L, C, S, N>(unit, block, part, head, record, sum);
       }
     }
-    unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE { V::store(acc_part + t * kPanelRows, sum[t]); });
+    unroll<S * N>([&](auto i) ISTHMUS_LAMBDA_INLINE {
+      V::store(acc_part + i / N * V::kLanes + i % N * kPanelRows, sum[i / N][i % N]);
+    });
   }
 }
 
@@ -166,42 +187,62 @@ void dot_units_in_parts(const std::byte* w, size_t units, const std::byte* x, si
   }
 }
 
-/// One block of P unpacked panels for N tokens; as dot_block(), in the order that loads each register once.
-template <class V, PanelLayout L, Compute C, int P, int N>
+/// What dot_wide() holds in registers: all parts of V::kWidePanels panels, one slice after the other.
+template <class V>
+inline constexpr int kWideSlices = V::kWidePanels* V::kParts;
+
+/// Where slice `i` of a wide block begins: its codes and scales lie `lane` rows into panel `panel`.
+template <class V>
+struct WideSlice {
+  size_t panel;
+  int part;
+  explicit constexpr WideSlice(int i) : panel(static_cast<size_t>(i / V::kParts)), part(i % V::kParts) {}
+};
+
+/// One block of V::kWidePanels unpacked panels for N tokens; as dot_block(), in the order that loads each
+/// register once.
+template <class V, PanelLayout L, Compute C, int N>
 ISTHMUS_INLINE void dot_wide_block(const std::byte* w, size_t panel_stride, const std::byte* x,
-                                   typename V::Floats (&sum)[P][N]) {
+                                   typename V::Floats (&sum)[kWideSlices<V>][N]) {
   using R = RecordOf<V, C>;
   using Acc = typename V::template Accumulator<L, C>;
+  constexpr int kSlices = kWideSlices<V>;
   constexpr int kGroupVectors = static_cast<int>(kVectorsPerBlock) / L.groups;
   unroll<L.groups>([&](auto g) ISTHMUS_LAMBDA_INLINE {
     constexpr int kGroup = decltype(g)::kValue;
     constexpr int kSum = L.groups == 1 ? 0 : kGroup + 1;
-    Acc acc[P][N];
+    Acc acc[kSlices][N];
     unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
       const std::byte* side = x + t * R::kSize + R::kSide;
       const auto start = Acc::load_start(side + offsetof(RecordSide, nsum) + kSum * sizeof(int32_t));
-      unroll<P>([&](auto p) ISTHMUS_LAMBDA_INLINE { acc[p][t].start_at(start); });
+      unroll<kSlices>([&](auto s) ISTHMUS_LAMBDA_INLINE { acc[s][t].start_at(start); });
     });
     unroll<kGroupVectors>([&](auto i) ISTHMUS_LAMBDA_INLINE {
       constexpr int kVector = kGroup * kGroupVectors + decltype(i)::kValue;
-      typename V::Codes codes[P];
-      unroll<P>([&](auto p) ISTHMUS_LAMBDA_INLINE {
-        codes[p] = load_codes<V, L, kVector>(w + p * panel_stride + L.scales_bytes(), 0);
+      decltype(V::template prepare<L, C>(typename V::Codes{})) codes[kSlices];
+      unroll<kSlices>([&](auto s) ISTHMUS_LAMBDA_INLINE {
+        constexpr WideSlice<V> kSlice(decltype(s)::kValue);
+        const std::byte* at = w + kSlice.panel * panel_stride + L.scales_bytes();
+        codes[s] = V::template prepare<L, C>(load_codes<V, L, kVector>(at, kSlice.part));
       });
       unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
         const auto word = Acc::template load_word<kVector>(x + t * R::kSize);
-        unroll<P>([&](auto p) ISTHMUS_LAMBDA_INLINE { acc[p][t].add_word(codes[p], word); });
+        unroll<kSlices>([&](auto s) ISTHMUS_LAMBDA_INLINE {
+          acc[s][t].template add_word<kVector, kGroupVectors>(codes[s], word);
+        });
       });
     });
-    unroll<P>([&](auto p) ISTHMUS_LAMBDA_INLINE {
-      const auto scale = load_scale<V, L, kGroup>(w + p * panel_stride, 0, 0, SuperHead<V>{});
+    unroll<kSlices>([&](auto s) ISTHMUS_LAMBDA_INLINE {
+      constexpr WideSlice<V> kSlice(decltype(s)::kValue);
+      const auto scale =
+          load_scale<V, L, kGroup>(w + kSlice.panel * panel_stride, 0, kSlice.part, SuperHead<V>{});
       unroll<N>([&](auto t) ISTHMUS_LAMBDA_INLINE {
         const std::byte* side = x + t * R::kSize + R::kSide;
         const auto both = V::mul(scale.scale, V::broadcast(side + offsetof(RecordSide, scale)));
-        sum[p][t] = V::fma(acc[p][t].total(), both, sum[p][t]);
+        sum[s][t] = V::fma(acc[s][t].total(), both, sum[s][t]);
         if constexpr (L.has_min) {
           const auto xs = V::broadcast(side + offsetof(RecordSide, dsum) + kSum * sizeof(float));
-          sum[p][t] = V::fma(scale.min, xs, sum[p][t]);
+          sum[s][t] = V::fma(scale.min, xs, sum[s][t]);
         }
       });
     });
@@ -213,29 +254,29 @@ ISTHMUS_INLINE void dot_wide_block(const std::byte* w, size_t panel_stride, cons
 template <class V, PanelLayout L, Compute C>
 void dot_wide(const std::byte* w, size_t panel_stride, size_t blocks, const std::byte* x, size_t x_stride,
               float* acc) {
-  constexpr int kPanels = V::kWidePanels;
+  constexpr int kSlices = kWideSlices<V>;
   constexpr int kTokens = V::wide_tokens(C);
-  constexpr size_t kChunk = 8;
+  constexpr size_t kChunk = V::kWideChunk;
   constexpr size_t kPanelFloats = kMaxTokens * kPanelRows;
+  const auto at = [](float* tile, int slice, int token) ISTHMUS_LAMBDA_INLINE {
+    const WideSlice<V> place(slice);
+    return tile + place.panel * kPanelFloats + place.part * V::kLanes + token * static_cast<int>(kPanelRows);
+  };
   for (size_t first = 0; first < blocks; first += kChunk) {
     const size_t count = blocks - first < kChunk ? blocks - first : kChunk;
     for (size_t token = 0; token < kMaxTokens; token += kTokens) {
-      float* acc_at = acc + token * kPanelRows;
-      typename V::Floats sum[kPanels][kTokens];
-      unroll<kPanels>([&](auto p) ISTHMUS_LAMBDA_INLINE {
-        unroll<kTokens>([&](auto t) ISTHMUS_LAMBDA_INLINE {
-          sum[p][t] = V::load(acc_at + p * kPanelFloats + t * kPanelRows);
-        });
+      float* tile = acc + token * kPanelRows;
+      typename V::Floats sum[kSlices][kTokens];
+      unroll<kSlices>([&](auto s) ISTHMUS_LAMBDA_INLINE {
+        unroll<kTokens>([&](auto t) ISTHMUS_LAMBDA_INLINE { sum[s][t] = V::load(at(tile, s, t)); });
       });
       const std::byte* block = w + first * L.unit_bytes();
       const std::byte* record = x + first * x_stride + token * RecordOf<V, C>::kSize;
       for (size_t b = 0; b < count; ++b, block += L.unit_bytes(), record += x_stride) {
-        dot_wide_block<V, L, C, kPanels, kTokens>(block, panel_stride, record, sum);
+        dot_wide_block<V, L, C, kTokens>(block, panel_stride, record, sum);
       }
-      unroll<kPanels>([&](auto p) ISTHMUS_LAMBDA_INLINE {
-        unroll<kTokens>([&](auto t) ISTHMUS_LAMBDA_INLINE {
-          V::store(acc_at + p * kPanelFloats + t * kPanelRows, sum[p][t]);
-        });
+      unroll<kSlices>([&](auto s) ISTHMUS_LAMBDA_INLINE {
+        unroll<kTokens>([&](auto t) ISTHMUS_LAMBDA_INLINE { V::store(at(tile, s, t), sum[s][t]); });
       });
     }
   }

@@ -27,9 +27,10 @@ uint64_t peak_integer(size_t rounds) {
       [&](auto i) ISTHMUS_LAMBDA_INLINE { sums[i].start(record + R::kSide + offsetof(RecordSide, nsum)); });
   for (size_t round = 0; round < rounds; ++round) {
     const std::byte* at = codes_at + (round & 1) * kVectorBytes;
-    const auto codes = V::template prepare<kLayout, C>(V::template low_plane<8, 0>(at));
+    auto codes = V::template prepare<kLayout, C>(V::template low_plane<8, 0>(at));
     unroll<kVectors>([&](auto v) ISTHMUS_LAMBDA_INLINE {
       unroll<kChains>([&](auto i) ISTHMUS_LAMBDA_INLINE {
+        if constexpr (requires { V::forget(codes); }) V::forget(codes);
         sums[i].template add<decltype(v)::kValue, kVectors>(codes, record);
       });
     });

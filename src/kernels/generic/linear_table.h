@@ -38,7 +38,7 @@ constexpr void fill_format(LinearKernels& table) {
   fill_dots<V, kUnpacked, Compute::kInt8>(table.dot_unpacked[kIndex][kInt8]);
   fill_dots<V, kUnpacked, Compute::kInt16>(table.dot_unpacked[kIndex][kInt16]);
   table.unpack[kIndex] = unpack_units<V, kPacked>;
-  if constexpr (V::kWidePanels > 1) {
+  if constexpr (V::kWidePanels > 0) {
     table.dot_wide[kIndex][kInt8] = dot_wide<V, kUnpacked, Compute::kInt8>;
     table.dot_wide[kIndex][kInt16] = dot_wide<V, kUnpacked, Compute::kInt16>;
   }
@@ -85,7 +85,7 @@ constexpr void fill_super_formats(LinearKernels& table) {
 
 template <class V>
 constexpr void fill_rest(LinearKernels& table) {
-  table.wide_panels = V::kWidePanels > 1 ? static_cast<size_t>(V::kWidePanels) : 0;
+  table.wide_panels = static_cast<size_t>(V::kWidePanels);
   table.strip_tokens = kMaxTokens;
   table.store = store_tile<V>;
   table.peak[static_cast<size_t>(Compute::kInt8)] = peak_integer<V, Compute::kInt8>;

@@ -17,7 +17,7 @@ struct NeonVec {
   static constexpr int kLanes = 4;
   static constexpr int kParts = 4;
   static constexpr int kTokensAtOnce = 4;
-  static constexpr int kWidePanels = 1;
+  static constexpr int kWidePanels = 0;
   using Floats = float32x4_t;
   using Codes = uint8x16_t;
 

@@ -17,7 +17,7 @@ struct ScalarVec {
   static constexpr int kLanes = 1;
   static constexpr int kParts = 16;
   static constexpr int kTokensAtOnce = 1;
-  static constexpr int kWidePanels = 1;
+  static constexpr int kWidePanels = 0;
   using Floats = float;
   using Codes = uint32_t;  // 4 codes, the first in the lowest byte
 
