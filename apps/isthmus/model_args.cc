@@ -37,6 +37,29 @@ Result<HeadMode> parse_head(const std::string& text) {
                           did_you_mean(text, known));
 }
 
+Result<EvictionOptions> parse_eviction(const ModelArgs& args) {
+  EvictionOptions out;
+  const auto policy = kv_policy_from_name(args.kv_policy);
+  if (!policy) {
+    return invalid_argument("--kv-policy is '" + args.kv_policy + "'; known are " + kv_policy_names());
+  }
+  out.policy = *policy;
+  if (args.kv_budget.empty()) return out;
+  if (!out.on()) return invalid_argument("--kv-budget needs a --kv-policy that gives up keys");
+  char* end = nullptr;
+  const double value = std::strtod(args.kv_budget.c_str(), &end);
+  if (*end != '\0' || !std::isfinite(value) || value <= 0 || (value > 1 && value != std::floor(value)) ||
+      value > 1e9) {
+    return invalid_argument("--kv-budget is '" + args.kv_budget +
+                            "'; a share above 0 and up to 1, or a number of keys");
+  }
+  out.share = std::min(value, 1.0);
+  if (value > 1) out.tokens = static_cast<size_t>(value);
+  const Status status = check_eviction(out);
+  if (!status.ok()) return status.with_context("--kv-budget");
+  return out;
+}
+
 /// A built-in name, or the text of a file.
 Result<std::string> read_template(const std::string& argument) {
   const auto builtin = ChatTemplate::builtin_names();
@@ -64,6 +87,17 @@ void add_model_args(CLI::App& app, ModelArgs& args, bool chat) {
   app.add_option("--kv", args.kv_type, "type of the KV cache: f32, f16, bf16 or q8_0")
       ->type_name("TYPE")
       ->capture_default_str();
+  app.add_option("--kv-policy", args.kv_policy,
+                 "which keys of a prompt stay in the KV cache (all but full are approximate): full, "
+                 "streaming, random, "
+                 "snapkv, pyramidkv, adakv, expected or keydiff")
+      ->type_name("POLICY")
+      ->capture_default_str();
+  app.add_option("--kv-budget", args.kv_budget,
+                 "with --kv-policy: how many keys stay in each head, as a share of the prompt (0.25) or a "
+                 "count (512); "
+                 "default 0.5")
+      ->type_name("N");
   app.add_option("--precision", args.precision,
                  "arithmetic: default (within 1e-6 of float32), fast (8-bit activations for prompts), bf16 "
                  "(bfloat16 tiles for prompts, needs AMX) or f32 (reference, slow)")
@@ -119,6 +153,7 @@ Result<ModelOptions> model_options(const ModelArgs& args) {
   const auto kv = kv_type_from_name(args.kv_type);
   if (!kv) return invalid_argument("--kv is '" + args.kv_type + "'; known are f32, f16, bf16 and q8_0");
   options.kv_type = *kv;
+  ISTHMUS_ASSIGN_OR_RETURN(options.eviction, parse_eviction(args));
   if (!args.memory.empty()) {
     const auto limit = parse_bytes(args.memory);
     if (!limit.ok()) return limit.status().with_context("--memory");

@@ -23,11 +23,14 @@ struct ModelArgs {
   std::string precision = "default";
   std::string chat_template;  // file or built-in name
   std::string head = "full";
+  std::string kv_policy = "full";
+  std::string kv_budget;  // "0.5" of the text's keys or "512" of them; empty = 0.5
   bool no_cache = false;
   StoreFlags store;
 };
 
-/// MODEL, --threads, --ctx, --memory, --kv, --precision, --head, --no-cache, --models-dir and, with `chat`,
+/// MODEL, --threads, --ctx, --memory, --kv, --kv-policy, --kv-budget, --precision, --head, --no-cache,
+/// --models-dir and, with `chat`,
 /// --template.
 void add_model_args(CLI::App& app, ModelArgs& args, bool chat);
 

@@ -19,6 +19,8 @@ Result<std::unique_ptr<Batcher>> Batcher::create(std::shared_ptr<LanguageModel> 
 }
 
 Status Batcher::prepare() {
+  if (model_->options().eviction.on())
+    return unsupported("batches keep all keys; the model was loaded to evict some");
   const RunShape shape = model_->run_shape();
   const ModelConfig& config = model_->config();
   max_running_ =

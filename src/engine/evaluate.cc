@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/kv_eviction.h"
+
 namespace isthmus {
 namespace {
 
@@ -21,10 +23,10 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<LanguageModel> mo
   return out;
 }
 
-Status Scorer::run_step(KvSequence& kv, std::span<const TokenId> tokens, ScoreMode mode,
-                        size_t outputs_from) {
+Status Scorer::run_step(KvSequence& kv, std::span<const TokenId> tokens, ScoreMode mode, size_t outputs_from,
+                        QueryRecord* queries) {
   ISTHMUS_RETURN_IF_ERROR(kv.grow(tokens.size()));
-  const ForwardSequence sequence{&kv, tokens, {}};
+  const ForwardSequence sequence{&kv, tokens, {}, queries};
   outputs_.resize(tokens.size() - outputs_from);
   std::iota(outputs_.begin(), outputs_.end(), static_cast<uint32_t>(outputs_from));
   ForwardStep step;
@@ -43,11 +45,23 @@ Status Scorer::score(std::span<const TokenId> tokens, size_t first, size_t last,
   const size_t d = model_->config().d_model;
   const size_t step = mode == ScoreMode::kWindow ? workspace_->shape().max_tokens : 1;
   KvSequence kv = model_->make_sequence();
-  for (size_t at = 0; at < last; at += step) {
+  std::unique_ptr<KvEviction> eviction;
+  if (model_->options().eviction.on()) {
+    ISTHMUS_ASSIGN_OR_RETURN(
+        eviction, KvEviction::create(model_->options().eviction, model_->transformer(), model_->ledger()));
+  }
+  QueryRecord* queries = eviction == nullptr ? nullptr : eviction->record();
+  for (size_t at = 0, n = 0; at < last; at += n) {
     ISTHMUS_RETURN_IF_ERROR(stop.check());
-    const size_t n = std::min(step, last - at);
+    n = std::min(step, last - at);
+    // What is measured is how well the rest is told from what is left of the first part.
+    if (eviction != nullptr && at < first) n = std::min(n, first - at);
+    if (eviction != nullptr && at == first && first > 0) {
+      ISTHMUS_RETURN_IF_ERROR(eviction->evict(kv, model_->pool()).status());
+    }
     const size_t from = first > at ? std::min(first - at, n) : 0;
-    ISTHMUS_RETURN_IF_ERROR(run_step(kv, tokens.subspan(at, n), mode, from));
+    ISTHMUS_RETURN_IF_ERROR(run_step(kv, tokens.subspan(at, n), mode, from, queries));
+    if (eviction != nullptr) ISTHMUS_RETURN_IF_ERROR(eviction->after_step(kv));
     for (size_t i = from; i < n; i += kHeadRows) {
       const size_t rows = std::min(kHeadRows, n - i);
       const Compute compute =

@@ -25,7 +25,8 @@ class Scorer {
   static Result<std::unique_ptr<Scorer>> create(std::shared_ptr<LanguageModel> model);
 
   /// Calls `row(position, logits)` for positions [first, last) of `tokens`: logits[vocab] after that token;
-  /// logits may be changed by the callback.
+  /// logits may be changed by the callback. With ModelOptions::eviction keys go when the first `first` tokens
+  /// are read.
   Status score(std::span<const TokenId> tokens, size_t first, size_t last, ScoreMode mode,
                const StopPolicy& stop,
                const std::function<Status(size_t position, std::span<float> logits)>& row);
@@ -34,7 +35,8 @@ class Scorer {
 
  private:
   explicit Scorer(std::shared_ptr<LanguageModel> model) : model_(std::move(model)) {}
-  Status run_step(KvSequence& kv, std::span<const TokenId> tokens, ScoreMode mode, size_t outputs_from);
+  Status run_step(KvSequence& kv, std::span<const TokenId> tokens, ScoreMode mode, size_t outputs_from,
+                  QueryRecord* queries);
 
   std::shared_ptr<LanguageModel> model_;
   std::unique_ptr<Workspace> workspace_;

@@ -48,7 +48,7 @@ class Run {
     const auto rest = std::span(request_.prompt).subspan(reused);
     ISTHMUS_RETURN_IF_ERROR(session_.append(rest, Purpose::kPrompt, request_.stop));
     answer_.prompt_read(reused, SteadyClock::now());
-    return ok_status();
+    return session_.evict();
   }
 
   /// Samples a token and acts on it; false when the run is over.
@@ -81,8 +81,11 @@ class Run {
   Status shift() {
     const auto held = session_.tokens();
     const ContextShift cut = context_shift(held.size(), request_.keep_tokens);
-    const std::vector<TokenId> rest(held.begin() + static_cast<ptrdiff_t>(cut.resume), held.end());
-    ISTHMUS_RETURN_IF_ERROR(session_.truncate(cut.keep));
+    std::vector<TokenId> rest(held.begin() + static_cast<ptrdiff_t>(cut.resume), held.end());
+    // A session that gave up keys cannot go back to its first tokens and reads them again, too.
+    if (session_.pruned())
+      rest.insert(rest.begin(), held.begin(), held.begin() + static_cast<ptrdiff_t>(cut.keep));
+    ISTHMUS_RETURN_IF_ERROR(session_.truncate(session_.pruned() ? 0 : cut.keep));
     answer_.count_shift();
     return rest.empty() ? ok_status() : session_.append(rest, Purpose::kPrompt, request_.stop);
   }

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "engine/stream_choice.h"
 #include "format/gguf.h"
+#include "kv/eviction.h"
 #include "model/head_screen.h"
 #include "model/transformer.h"
 #include "model/workspace.h"
@@ -69,6 +70,8 @@ struct ModelOptions {
   /// Where packed weights are kept for the next start; by default nowhere (standard_packed_cache()).
   PackedCacheOptions packed_cache;
   HeadMode head = HeadMode::kFull;
+  /// Which keys sessions give up. Anything but KvPolicy::kFull is approximate.
+  EvictionOptions eviction = {};
 };
 
 inline constexpr size_t kDefaultContext = 4096;

@@ -11,7 +11,23 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<LanguageModel> 
   ISTHMUS_ASSIGN_OR_RETURN(out->workspace_, out->model_->make_workspace());
   out->kv_ = out->model_->make_sequence();
   out->logits_.resize(out->model_->config().vocab);
+  ISTHMUS_RETURN_IF_ERROR(out->set_eviction(out->model_->options().eviction));
   return out;
+}
+
+Status Session::set_eviction(const EvictionOptions& options) {
+  std::unique_ptr<KvEviction> made;
+  if (options.on()) {
+    ISTHMUS_ASSIGN_OR_RETURN(made, KvEviction::create(options, model_->transformer(), model_->ledger()));
+  }
+  eviction_ = std::move(made);
+  return ok_status();
+}
+
+Status Session::evict() {
+  if (eviction_ == nullptr) return ok_status();
+  forget_tried();
+  return eviction_->evict(kv_, model_->pool()).status();
 }
 
 Status Session::append(std::span<const TokenId> tokens, Purpose purpose, const StopPolicy& stop,
@@ -39,7 +55,8 @@ void Session::forget_tried() {
 Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last, size_t best) {
   forget_tried();
   ISTHMUS_RETURN_IF_ERROR(kv_.grow(tokens.size()));
-  const ForwardSequence sequence{&kv_, tokens, {}};
+  QueryRecord* queries = eviction_ == nullptr ? nullptr : eviction_->record();
+  const ForwardSequence sequence{&kv_, tokens, {}, queries};
   const auto newest = static_cast<uint32_t>(tokens.size() - 1);
   ForwardStep step;
   step.sequences = {&sequence, 1};
@@ -60,7 +77,7 @@ Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last
   kv_.commit(tokens.size());
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   logits_valid_ = last;
-  return ok_status();
+  return eviction_ == nullptr ? ok_status() : eviction_->after_step(kv_);
 }
 
 Status Session::try_tree(std::span<const TokenId> tokens, std::span<const int32_t> parents,
@@ -170,14 +187,16 @@ Status Session::truncate(size_t length) {
   forget_tried();
   if (length != tokens_.size()) logits_valid_ = false;
   tokens_.resize(length);
+  if (length == 0 && eviction_ != nullptr) eviction_->begin();
   return ok_status();
 }
 
 size_t Session::keep_common_prefix(std::span<const TokenId> wanted) {
   size_t n = 0;
   while (n < tokens_.size() && n + 1 < wanted.size() && tokens_[n] == wanted[n]) ++n;
-  (void)truncate(n);  // n <= the length held: it cannot fail
-  return n;
+  if (truncate(n).ok()) return n;
+  (void)truncate(0);  // keys of the common part were given up since: it is read anew
+  return 0;
 }
 
 Result<std::unique_ptr<Session>> Session::fork() const {
@@ -190,6 +209,10 @@ Result<std::unique_ptr<Session>> Session::fork() const {
   std::copy(newest.begin(), newest.end(), out->logits_.begin());
   out->logits_valid_ = logits_valid_;
   out->best_ = best_;
+  out->eviction_.reset();
+  if (eviction_ != nullptr) {
+    ISTHMUS_ASSIGN_OR_RETURN(out->eviction_, eviction_->fork());
+  }
   return out;
 }
 

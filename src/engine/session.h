@@ -13,6 +13,7 @@
 
 #include "base/cancel.h"
 #include "base/status.h"
+#include "engine/kv_eviction.h"
 #include "engine/language_model.h"
 
 namespace isthmus {
@@ -28,6 +29,18 @@ class Session {
   /// Begins to prepare the two-stage output head, where the model was opened with one.
   void start_head() { model_->start_head(); }
   Ledger& ledger() { return model_->ledger(); }
+
+  /// Gives up keys as the model's options say (ModelOptions::eviction); nothing to do with KvPolicy::kFull.
+  /// To be called when a prompt was read: logits() stay, what is read afterwards sees what is left.
+  Status evict();
+  /// Replaces the policy, for what is read from now on; queries asked before are not known to it.
+  Status set_eviction(const EvictionOptions& options);
+  /// Null with KvPolicy::kFull.
+  const KvEviction* eviction() const { return eviction_.get(); }
+  /// Whether keys were given up: then truncate() cannot go back before that point.
+  bool pruned() const { return kv_.pruned(); }
+  /// Bytes of the KV blocks held, shared ones included.
+  uint64_t kv_bytes() const { return static_cast<uint64_t>(kv_.blocks()) * kv_.pool()->block_bytes(); }
   /// Tokens whose KV is held.
   std::span<const TokenId> tokens() const { return tokens_; }
   size_t room() const { return model_->context() - tokens_.size(); }
@@ -66,7 +79,8 @@ class Session {
   /// rest. kFailedPrecondition when no chain was tried since the text last changed.
   Status keep_chain(size_t n);
 
-  /// Forgets the tokens from `length` on.
+  /// Forgets the tokens from `length` on. kFailedPrecondition when keys before that were given up (0 is
+  /// always possible).
   Status truncate(size_t length);
   /// Makes the held tokens the longest common prefix with `wanted`, short of its last token (whose logits
   /// will be needed); returns how many are kept. Which part was reused is thereby known to the caller.
@@ -86,6 +100,7 @@ class Session {
   std::shared_ptr<LanguageModel> model_;
   std::unique_ptr<Workspace> workspace_;
   KvSequence kv_;
+  std::unique_ptr<KvEviction> eviction_;
   std::vector<TokenId> tokens_;
   std::vector<TokenId> tree_;
   std::vector<int32_t> tree_parents_;

@@ -105,6 +105,7 @@ Status PrefixTree::insert(std::string_view salt, std::span<const PrefixToken> te
   if (kv.exactness() > Exactness::kQuantised) {
     return failed_precondition("KV that was composed or predicted may not enter the exact prefix cache");
   }
+  if (kv.pruned()) return failed_precondition("KV that gave up keys may not enter the exact prefix cache");
   if (text.empty()) return ok_status();
   const std::lock_guard<std::mutex> lock(mutex_);
   auto root = roots_.find(salt);

@@ -55,7 +55,8 @@ class PrefixTree : public BlockReclaimer {
   KvSequence take(std::string_view salt, std::span<const PrefixToken> text);
   /// Remembers `text`, the first committed tokens of `kv`, whose blocks are shared from then on; what is
   /// known already keeps its blocks. kInvalidArgument when the sequence holds fewer tokens, or is of another
-  /// pool or geometry; kFailedPrecondition when it was composed or predicted: an exact tree takes no such KV.
+  /// pool or geometry; kFailedPrecondition when it was composed or predicted, or gave up keys: an exact tree
+  /// takes no such KV.
   Status insert(std::string_view salt, std::span<const PrefixToken> text, KvSequence& kv);
 
   /// Blocks that evict() could free now.

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <utility>
+
+#include "ops/aligned_bytes.h"
 
 namespace isthmus {
 
@@ -20,6 +23,7 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
     kv_heads_ = other.kv_heads_;
     length_ = std::exchange(other.length_, 0);
     pending_ = std::exchange(other.pending_, 0);
+    pruned_until_ = std::exchange(other.pruned_until_, 0);
     streams_ = std::exchange(other.streams_, {});
   }
   return *this;
@@ -32,60 +36,67 @@ KvBlockRef KvSequence::make_ref(BlockId id, size_t index) const {
                     header.valid};
 }
 
+bool KvSequence::shares_open_tail(const Stream& stream) const {
+  return (length_ - stream.removed) % kBlockKeys != 0 && pool_->shared(stream.ids.back());
+}
+
+/// Makes the last block writable where it is part full: its own again, or a copy, taken from `fresh`.
+void KvSequence::open_tail(Stream& stream, std::span<const BlockId>& fresh) {
+  if ((length_ - stream.removed) % kBlockKeys == 0) return;
+  const BlockId tail = stream.ids.back();
+  if (!pool_->shared(tail)) {
+    pool_->header(tail).sealed = false;
+    return;
+  }
+  const BlockId copy = fresh.front();
+  fresh = fresh.subspan(1);
+  std::memcpy(pool_->k(copy), pool_->k(tail), pool_->block_bytes());
+  pool_->header(copy) = pool_->header(tail);
+  pool_->header(copy).sealed = false;
+  pool_->release(tail);
+  stream.ids.back() = copy;
+  stream.refs.back() = make_ref(copy, stream.ids.size() - 1);
+}
+
 Status KvSequence::grow(size_t n) {
   pending_ = 0;
-  for (auto& stream : streams_) release_from(stream, (length_ + kBlockKeys - 1) / kBlockKeys);
+  for (auto& stream : streams_) release_from(stream, blocks_for(stream, length_));
   if (n == 0) return ok_status();
-  const size_t have = (length_ + kBlockKeys - 1) / kBlockKeys;
-  const size_t want = (length_ + n + kBlockKeys - 1) / kBlockKeys;
-  const bool open_tail = length_ % kBlockKeys != 0;
-
-  size_t needed = (want - have) * streams_.size();
-  if (open_tail) {
-    for (const auto& stream : streams_) needed += pool_->shared(stream.ids.back()) ? 1 : 0;
+  size_t needed = 0;
+  for (const auto& stream : streams_) {
+    needed += blocks_for(stream, length_ + n) - stream.ids.size() + (shares_open_tail(stream) ? 1 : 0);
   }
   std::vector<BlockId> fresh;
   fresh.reserve(needed);
   ISTHMUS_RETURN_IF_ERROR(pool_->allocate(needed, fresh));
 
-  size_t next = 0;
+  std::span<const BlockId> rest(fresh);
   for (auto& stream : streams_) {
-    if (open_tail) {
-      const BlockId tail = stream.ids.back();
-      if (pool_->shared(tail)) {
-        const BlockId copy = fresh[next++];
-        std::memcpy(pool_->k(copy), pool_->k(tail), pool_->block_bytes());
-        pool_->header(copy) = pool_->header(tail);
-        pool_->header(copy).sealed = false;
-        pool_->release(tail);
-        stream.ids.back() = copy;
-        stream.refs.back() = make_ref(copy, have - 1);
-      } else {
-        pool_->header(tail).sealed = false;
-      }
-    }
-    for (size_t i = have; i < want; ++i) {
-      stream.ids.push_back(fresh[next]);
-      stream.refs.push_back(make_ref(fresh[next], i));
-      ++next;
+    open_tail(stream, rest);
+    while (stream.ids.size() < blocks_for(stream, length_ + n)) {
+      stream.refs.push_back(make_ref(rest.front(), stream.ids.size()));
+      stream.ids.push_back(rest.front());
+      rest = rest.subspan(1);
     }
   }
   // A copy was counted for each shared tail; an owner that let go in between leaves blocks over.
-  for (; next < fresh.size(); ++next) pool_->release(fresh[next]);
+  for (const BlockId id : rest) pool_->release(id);
   pending_ = n;
   return ok_status();
 }
 
 void KvSequence::set_pending_compute(Compute compute) {
   for (auto& stream : streams_) {
-    for (size_t block = length_ / kBlockKeys; block < stream.ids.size(); ++block) {
+    for (size_t block = (length_ - stream.removed) / kBlockKeys; block < stream.ids.size(); ++block) {
       pool_->header(stream.ids[block]).computed_by |= compute_bit(compute);
     }
   }
 }
 
 void KvSequence::write(size_t layer, size_t head, size_t slot, const float* k, const float* v) {
-  const BlockId id = at(layer, head).ids[slot / kBlockKeys];
+  const Stream& stream = at(layer, head);
+  slot -= stream.removed;
+  const BlockId id = stream.ids[slot / kBlockKeys];
   const auto& config = pool_->config();
   kv_write(config.k_type, KvPart::kKey, pool_->k(id), slot % kBlockKeys, k, config.head_dim);
   kv_write(config.v_type, KvPart::kValue, pool_->v(id), slot % kBlockKeys, v, config.head_dim);
@@ -94,10 +105,12 @@ void KvSequence::write(size_t layer, size_t head, size_t slot, const float* k, c
 void KvSequence::write_rows(size_t layer, size_t head, size_t slot, size_t n, const float* k, const float* v,
                             size_t ld) {
   const auto& config = pool_->config();
+  const Stream& stream = at(layer, head);
+  slot -= stream.removed;
   for (size_t done = 0; done < n;) {
     const size_t inside = (slot + done) % kBlockKeys;
     const size_t count = std::min(kBlockKeys - inside, n - done);
-    const BlockId id = at(layer, head).ids[(slot + done) / kBlockKeys];
+    const BlockId id = stream.ids[(slot + done) / kBlockKeys];
     kv_write_rows(config.k_type, KvPart::kKey, pool_->k(id), inside, count, k + done * ld, ld,
                   config.head_dim);
     kv_write_rows(config.v_type, KvPart::kValue, pool_->v(id), inside, count, v + done * ld, ld,
@@ -107,8 +120,11 @@ void KvSequence::write_rows(size_t layer, size_t head, size_t slot, size_t n, co
 }
 
 void KvSequence::seal_full_blocks(size_t from, size_t to) {
-  for (size_t block = from / kBlockKeys; block < to / kBlockKeys; ++block) {
-    for (auto& stream : streams_) pool_->header(stream.ids[block]).sealed = true;
+  for (auto& stream : streams_) {
+    const size_t end = (to - stream.removed) / kBlockKeys;
+    for (size_t block = (from - stream.removed) / kBlockKeys; block < end; ++block) {
+      pool_->header(stream.ids[block]).sealed = true;
+    }
   }
 }
 
@@ -116,7 +132,7 @@ void KvSequence::commit(size_t n) {
   const size_t before = length_;
   length_ += n < pending_ ? n : pending_;
   pending_ = 0;
-  for (auto& stream : streams_) release_from(stream, (length_ + kBlockKeys - 1) / kBlockKeys);
+  for (auto& stream : streams_) release_from(stream, blocks_for(stream, length_));
   seal_full_blocks(before, length_);
 }
 
@@ -129,7 +145,8 @@ Status KvSequence::accept(std::span<const uint32_t> path) {
   }
   for (auto& stream : streams_) {
     for (size_t i = 0; i < path.size(); ++i) {
-      if (path[i] != i) move_slot(stream, length_ + path[i], length_ + i);
+      const size_t place = length_ - stream.removed;
+      if (path[i] != i) move_slot(stream, place + path[i], place + i);
     }
   }
   commit(path.size());
@@ -137,13 +154,15 @@ Status KvSequence::accept(std::span<const uint32_t> path) {
 }
 
 void KvSequence::move_slot(const Stream& stream, size_t from, size_t to) {
+  copy_key(pool_->k(stream.ids[from / kBlockKeys]), from, pool_->k(stream.ids[to / kBlockKeys]), to);
+}
+
+void KvSequence::copy_key(const std::byte* source, size_t from, std::byte* target, size_t to) const {
   const auto& config = pool_->config();
-  const BlockId source = stream.ids[from / kBlockKeys];
-  const BlockId target = stream.ids[to / kBlockKeys];
-  kv_copy(config.k_type, KvPart::kKey, pool_->k(source), from % kBlockKeys, pool_->k(target), to % kBlockKeys,
+  const size_t v_at = kv_part_bytes(config.k_type, KvPart::kKey, config.head_dim);
+  kv_copy(config.k_type, KvPart::kKey, source, from % kBlockKeys, target, to % kBlockKeys, config.head_dim);
+  kv_copy(config.v_type, KvPart::kValue, source + v_at, from % kBlockKeys, target + v_at, to % kBlockKeys,
           config.head_dim);
-  kv_copy(config.v_type, KvPart::kValue, pool_->v(source), from % kBlockKeys, pool_->v(target),
-          to % kBlockKeys, config.head_dim);
 }
 
 Status KvSequence::truncate(size_t length) {
@@ -151,9 +170,116 @@ Status KvSequence::truncate(size_t length) {
     return invalid_argument("truncate to " + std::to_string(length) + " tokens, but the sequence has " +
                             std::to_string(length_));
   }
+  if (length == 0) {
+    clear();
+    return ok_status();
+  }
+  if (length < pruned_until_) {
+    return failed_precondition("truncate to " + std::to_string(length) +
+                               " tokens, but keys of tokens before " + std::to_string(pruned_until_) +
+                               " were given up");
+  }
   length_ = length;
   pending_ = 0;
-  for (auto& stream : streams_) release_from(stream, (length_ + kBlockKeys - 1) / kBlockKeys);
+  for (auto& stream : streams_) release_from(stream, blocks_for(stream, length_));
+  return ok_status();
+}
+
+Status KvSequence::keep_keys(size_t layer, size_t head, std::span<const uint32_t> kept) {
+  if (key_encoding() != KeyEncoding::kAbsolute) {
+    return failed_precondition("keys cannot be taken out: their places say their positions");
+  }
+  Stream& stream = at(layer, head);
+  const size_t held = length_ - stream.removed;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i] >= held || (i > 0 && kept[i] <= kept[i - 1])) {
+      return invalid_argument("keep_keys: " + std::to_string(kept[i]) + " at place " + std::to_string(i) +
+                              " does not ascend within " + std::to_string(held) + " keys");
+    }
+  }
+  commit(0);
+  if (kept.size() == held) return ok_status();
+  ISTHMUS_RETURN_IF_ERROR(regroup(stream, kept, held));
+  stream.removed += held - kept.size();
+  pruned_until_ = length_;
+  return ok_status();
+}
+
+/// Where the keys of a stream go that gives up some: whole blocks stay as they are under another place, the
+/// others are put together anew.
+struct KvSequence::Regrouping {
+  static constexpr size_t kPutTogether = SIZE_MAX;
+  std::vector<size_t> whole;  // [new block]: the block that it is, or kPutTogether
+  std::vector<bool> kept;     // [old block]: it is one of those
+
+  Regrouping(std::span<const uint32_t> keys, size_t held) : kept((held + kBlockKeys - 1) / kBlockKeys) {
+    for (size_t at = 0; at < keys.size(); at += kBlockKeys) {
+      const auto part = keys.subspan(at, std::min(kBlockKeys, keys.size() - at));
+      const size_t block = part[0] / kBlockKeys;
+      const size_t here = std::min(kBlockKeys, held - block * kBlockKeys);
+      const bool is_whole =
+          part[0] % kBlockKeys == 0 && part.size() == here && part.back() - part[0] + 1 == here;
+      whole.push_back(is_whole ? block : kPutTogether);
+      if (is_whole) kept[block] = true;
+    }
+  }
+};
+
+Status KvSequence::regroup(Stream& stream, std::span<const uint32_t> keys, size_t held) {
+  const Regrouping plan(keys, held);
+  const std::vector<BlockId> source = stream.ids;
+  // A block put together at place i takes keys up to or beyond the last of old block i, so that one is free
+  // by then.
+  std::vector<BlockId> target(plan.whole.size());
+  std::vector<size_t> without;  // new blocks that need memory of their own
+  std::vector<BlockId> free;
+  for (size_t i = 0; i < target.size(); ++i) {
+    if (!plan.kept[i] && !pool_->shared(source[i])) free.push_back(source[i]);
+    if (plan.whole[i] != Regrouping::kPutTogether) {
+      target[i] = source[plan.whole[i]];
+    } else if (free.empty()) {
+      without.push_back(i);
+    } else {
+      target[i] = free.back();
+      free.pop_back();
+    }
+  }
+  std::vector<BlockId> fresh;
+  ISTHMUS_RETURN_IF_ERROR(pool_->allocate(without.size(), fresh));
+  for (size_t i = 0; i < fresh.size(); ++i) target[without[i]] = fresh[i];
+  ComputeSet computed = 0;
+  Exactness worst = Exactness::kExact;
+  for (const BlockId id : source) {
+    computed |= pool_->header(id).computed_by;
+    worst = std::max(worst, pool_->header(id).exactness);
+  }
+  const AlignedBytes scratch = aligned_bytes(pool_->block_bytes(), kVectorBytes);
+  if (scratch == nullptr) {
+    for (const BlockId id : fresh) pool_->release(id);
+    return resource_exhausted("no memory to regroup the keys of a stream");
+  }
+  for (size_t i = 0; i < target.size(); ++i) {
+    if (plan.whole[i] != Regrouping::kPutTogether) continue;
+    const auto part = keys.subspan(i * kBlockKeys, std::min(kBlockKeys, keys.size() - i * kBlockKeys));
+    std::byte* to = scratch.get();
+    for (size_t slot = 0; slot < part.size(); ++slot) {
+      copy_key(pool_->k(source[part[slot] / kBlockKeys]), part[slot], to, slot);
+    }
+    std::memcpy(pool_->k(target[i]), to, pool_->block_bytes());
+    BlockHeader& header = pool_->header(target[i]);
+    header.computed_by = computed;
+    header.exactness = worst;
+    header.sealed = part.size() == kBlockKeys;
+  }
+  std::vector<BlockId> used = target;
+  std::sort(used.begin(), used.end());
+  std::vector<BlockId> gone;
+  std::copy_if(source.begin(), source.end(), std::back_inserter(gone),
+               [&](BlockId id) { return !std::binary_search(used.begin(), used.end(), id); });
+  stream.ids = std::move(target);
+  stream.refs.clear();
+  for (size_t i = 0; i < stream.ids.size(); ++i) stream.refs.push_back(make_ref(stream.ids[i], i));
+  for (const BlockId id : gone) pool_->release(id);
   return ok_status();
 }
 
@@ -161,6 +287,7 @@ Status KvSequence::drop_blocks(size_t first, size_t count) {
   if (key_encoding() == KeyEncoding::kAbsolute) {
     return failed_precondition("blocks cannot move: their keys are rotated by absolute positions");
   }
+  if (pruned()) return failed_precondition("blocks cannot move: keys were given up");
   if (first > length_ / kBlockKeys || count > length_ / kBlockKeys - first) {
     return invalid_argument("blocks " + std::to_string(first) + " to " + std::to_string(first + count) +
                             " are not all full: the sequence has " + std::to_string(length_) + " tokens");
@@ -197,7 +324,11 @@ ComputeSet KvSequence::computed_by() const {
 void KvSequence::clear() {
   length_ = 0;
   pending_ = 0;
-  for (auto& stream : streams_) release_from(stream, 0);
+  pruned_until_ = 0;
+  for (auto& stream : streams_) {
+    release_from(stream, 0);
+    stream.removed = 0;
+  }
 }
 
 void KvSequence::release_from(Stream& stream, size_t first_block) {
@@ -211,10 +342,12 @@ void KvSequence::release_from(Stream& stream, size_t first_block) {
 KvSequence KvSequence::fork() const {
   KvSequence out(pool_, layers_, kv_heads_);
   out.length_ = length_;
-  const size_t keep = (length_ + kBlockKeys - 1) / kBlockKeys;
+  out.pruned_until_ = pruned_until_;
   for (size_t s = 0; s < streams_.size(); ++s) {
     const Stream& from = streams_[s];
     Stream& to = out.streams_[s];
+    const size_t keep = blocks_for(from, length_);
+    to.removed = from.removed;
     to.ids.assign(from.ids.begin(), from.ids.begin() + static_cast<ptrdiff_t>(keep));
     to.refs.assign(from.refs.begin(), from.refs.begin() + static_cast<ptrdiff_t>(keep));
     for (const BlockId id : to.ids) pool_->retain(id);
@@ -249,13 +382,11 @@ void KvSequence::replace_block(size_t index, std::span<const BlockId> blocks) {
   }
 }
 
-bool KvSequence::tail_is_shared() const {
-  return length_ % kBlockKeys != 0 && pool_->shared(streams_.front().ids[length_ / kBlockKeys]);
-}
+bool KvSequence::tail_is_shared() const { return shares_open_tail(streams_.front()); }
 
 KvStreamRef KvSequence::stream(size_t layer, size_t head) const {
   const Stream& s = streams_[layer * kv_heads_ + head];
-  return KvStreamRef{s.refs, length_ + pending_, 0};
+  return KvStreamRef{s.refs, length_ + pending_ - s.removed, s.removed};
 }
 
 size_t KvSequence::blocks() const {

@@ -1,5 +1,8 @@
 // The KV of one sequence: for every layer and KV head a stream, which is a list of blocks.
 //
+// Streams may hold different keys: keep_keys() makes a stream give up committed keys, and those that stay
+// move together. What a stream gave up is gone; the sequence then cannot go back before that point.
+//
 // Tokens enter in two steps: grow(n) makes room for n *pending* tokens at the end of every stream, the
 // forward pass writes their K and V and attends to them, and commit() or accept() keeps them. Pending tokens
 // may form a tree; accept() keeps one path of it. fork() shares all blocks; a shared block is copied when one
@@ -54,13 +57,25 @@ class KvSequence {
   /// others. Their K and V move to the slots that follow the committed ones, which is where their positions
   /// put them.
   Status accept(std::span<const uint32_t> path);
+  /// Makes a stream hold only the keys `kept` of the `held_keys()` that it holds now, in ascending order;
+  /// memory that comes free goes back to the pool at once. Pending tokens are forgotten. kFailedPrecondition
+  /// when keys are not rotated by their absolute positions (places then say positions), kInvalidArgument when
+  /// `kept` is not ascending or names a key that is not there, kResourceExhausted when blocks shared with
+  /// others need a copy and there is no room; the stream is as it was then.
+  Status keep_keys(size_t layer, size_t head, std::span<const uint32_t> kept);
+  /// Committed keys that a stream holds.
+  size_t held_keys(size_t layer, size_t head) const { return length_ - at(layer, head).removed; }
+  /// Whether any stream gave up keys.
+  bool pruned() const { return pruned_until_ > 0; }
+
   /// Takes `count` whole blocks out of every stream, from block `first` on; what follows moves up: its
   /// positions shrink by 32 * count, as a sliding cache wants it (Xiao et al. 2023, arXiv 2309.17453).
   /// Pending tokens are forgotten. kFailedPrecondition when keys are stored rotated by their absolute
   /// positions, kInvalidArgument when the blocks are not all full of committed tokens.
   Status drop_blocks(size_t first, size_t count);
   /// Forgets committed tokens from `length` on (and all pending ones). kInvalidArgument when it is longer
-  /// than now.
+  /// than now, kFailedPrecondition when keys of tokens before that were given up since (0 is always
+  /// possible).
   Status truncate(size_t length);
   void clear();
 
@@ -68,7 +83,7 @@ class KvSequence {
   KvSequence fork() const;
 
   /// The blocks of all streams that hold tokens [32 index, 32 index + 32) of the committed text, appended to
-  /// `out` with one more owner each. index < ceil(length / 32).
+  /// `out` with one more owner each. index < ceil(length / 32); the sequence is not pruned.
   void share_block(size_t index, std::vector<BlockId>& out) const;
   /// Takes such blocks in as the next `tokens` committed tokens, 1 to 32: one more owner each. The length
   /// must be a multiple of 32, and nothing pending.
@@ -98,10 +113,22 @@ class KvSequence {
   struct Stream {
     std::vector<BlockId> ids;
     std::vector<KvBlockRef> refs;  // parallel to ids
+    size_t removed = 0;            // committed keys given up: token t stands at place t - removed
   };
   Stream& at(size_t layer, size_t head) { return streams_[layer * kv_heads_ + head]; }
+  const Stream& at(size_t layer, size_t head) const { return streams_[layer * kv_heads_ + head]; }
+  /// Blocks that the first `tokens` tokens take in a stream.
+  static size_t blocks_for(const Stream& stream, size_t tokens) {
+    return (tokens - stream.removed + kBlockKeys - 1) / kBlockKeys;
+  }
+  bool shares_open_tail(const Stream& stream) const;
+  void open_tail(Stream& stream, std::span<const BlockId>& fresh);
   KvBlockRef make_ref(BlockId id, size_t index) const;
+  struct Regrouping;
+  Status regroup(Stream& stream, std::span<const uint32_t> keys, size_t held);
   void move_slot(const Stream& stream, size_t from, size_t to);
+  /// K and V of place `from` % 32 of one block to place `to` % 32 of another.
+  void copy_key(const std::byte* source, size_t from, std::byte* target, size_t to) const;
   void release_from(Stream& stream, size_t first_block);
   void seal_full_blocks(size_t from, size_t to);
 
@@ -110,6 +137,7 @@ class KvSequence {
   size_t kv_heads_ = 0;
   size_t length_ = 0;
   size_t pending_ = 0;
+  size_t pruned_until_ = 0;      // keys of tokens before this one may be gone
   std::vector<Stream> streams_;  // [layer][kv head]
 };
 

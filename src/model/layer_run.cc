@@ -115,7 +115,17 @@ void LayerRun::rotate_and_store() {
   worker_.barrier();
 }
 
+void LayerRun::record_queries() {
+  for (size_t i = 0; i < s.records.size(); ++i) {
+    if (s.records[i] == nullptr) continue;
+    const AttentionSeq& seq = s.attention[layer_ * s.sequences.size() + i];
+    s.records[i]->observe(layer_, s.qkv + seq.first_token * config().qkv_dim(), config().qkv_dim(),
+                          seq.views.front().pos, seq.tokens, worker_.index(), worker_.count());
+  }
+}
+
 void LayerRun::attend() {
+  record_queries();
   const size_t n_seqs = s.sequences.size();
   const std::span<const AttentionSeq> seqs(s.attention.data() + layer_ * n_seqs, n_seqs);
   const RopeTable* rope = config().is_local(layer_) ? s.rope_local : s.rope;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/float_kernels.h"
+#include "kv/query_record.h"
 #include "kv/sequence.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -43,6 +44,7 @@ struct StepState {
   std::span<const uint32_t> slots;  // [T]: place in the token's sequence
   std::span<const uint32_t> owner;  // [T]: index of the token's sequence
   std::span<KvSequence* const> sequences;
+  std::span<QueryRecord* const> records;              // [sequences], null where nobody asks
   KeyEncoding key_encoding = KeyEncoding::kAbsolute;  // of all sequences
   std::vector<QueryView> views_full;                  // [T]
   std::vector<QueryView> views_local;                 // [T], for layers with a sliding window
@@ -104,6 +106,7 @@ class LayerRun {
   void add_normed_branch(const float* weight);
   void rotate_tokens(size_t first, size_t last, size_t first_head, size_t last_head);
   void store_tokens(size_t first, size_t last);
+  void record_queries();
 
   StepState& s;
   Worker& worker_;

@@ -39,6 +39,7 @@ Status StepPlan::prepare(const ForwardStep& step) {
   ws_.positions_.clear();
   ws_.tree_bits_.clear();
   ws_.sequences_.clear();
+  ws_.records_.clear();
   StepState& s = ws_.state_;
   s.views_full.clear();
   s.views_local.clear();
@@ -57,6 +58,7 @@ Status StepPlan::prepare(const ForwardStep& step) {
   s.slots = ws_.slots_;
   s.owner = ws_.owner_;
   s.sequences = ws_.sequences_;
+  s.records = ws_.records_;
   fill_rope_rows();
   fill_attention(step);
   return ok_status();
@@ -73,6 +75,7 @@ Status StepPlan::add_sequence(const ForwardSequence& sequence, size_t index) {
   }
   ISTHMUS_RETURN_IF_ERROR(check_encoding(sequence, index));
   ws_.sequences_.push_back(sequence.kv);
+  ws_.records_.push_back(sequence.queries);
   const size_t first_token = ws_.tokens_.size();
   ISTHMUS_RETURN_IF_ERROR(place_tokens(sequence, index));
   fill_views(sequence, first_token);
@@ -87,6 +90,10 @@ Status StepPlan::check_encoding(const ForwardSequence& sequence, size_t index) c
   }
   if (encoding != KeyEncoding::kAbsolute && !sequence.parents.empty()) {
     return unsupported("a token tree needs keys that are rotated by absolute positions");
+  }
+  if (sequence.queries != nullptr && (encoding != KeyEncoding::kAbsolute || !sequence.parents.empty())) {
+    return unsupported(
+        "queries are recorded for keys rotated by absolute positions, and not for token trees");
   }
   return ok_status();
 }

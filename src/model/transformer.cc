@@ -145,6 +145,19 @@ KvSequence Transformer::make_sequence(std::shared_ptr<BlockPool> pool) const {
   return KvSequence(std::move(pool), config_.layers, config_.n_kv_heads);
 }
 
+AttentionGeometry Transformer::attention_geometry() const {
+  AttentionGeometry out{config_.layers,
+                        config_.n_heads,
+                        config_.n_kv_heads,
+                        config_.head_dim,
+                        config_.attention_scale,
+                        config_.attention_softcap,
+                        std::vector<bool>(config_.layers),
+                        rope_.get()};
+  for (size_t layer = 0; layer < config_.layers; ++layer) out.pruned[layer] = !config_.is_local(layer);
+  return out;
+}
+
 Status Transformer::embed(TokenId token, std::byte* row, float* out) const {
   if (config_.tied_head) {
     unpack_row(weights_.head, static_cast<size_t>(token), out);

@@ -15,6 +15,7 @@
 #include "base/ledger.h"
 #include "base/status.h"
 #include "format/gguf.h"
+#include "kv/query_record.h"
 #include "kv/sequence.h"
 #include "model/config.h"
 #include "model/family.h"
@@ -34,6 +35,8 @@ struct ForwardSequence {
   /// For a token tree: parent[i] < i is the index of token i's parent among `tokens`, or -1 for a child of
   /// the committed text. Empty: each token follows the one before it.
   std::span<const int32_t> parents;
+  /// Sees the queries of layers that may lose keys; null: nobody does. Not with a token tree.
+  QueryRecord* queries = nullptr;
 };
 
 /// One forward step over the tokens of one or more sequences.
@@ -102,6 +105,9 @@ class Transformer {
   /// A pool of KV blocks that holds `shape.context` tokens of one sequence (or several that share it).
   Result<std::shared_ptr<BlockPool>> make_pool(const RunShape& shape, Ledger& ledger) const;
   KvSequence make_sequence(std::shared_ptr<BlockPool> pool) const;
+  /// What scoring and evicting keys needs to know of this model, which must outlive it: layers with a sliding
+  /// window keep theirs.
+  AttentionGeometry attention_geometry() const;
 
   /// Runs a step. The sequences' pending tokens get their K and V; the caller commits. kInvalidArgument for a
   /// token outside the vocabulary, too many tokens, or parents that are no tree; kCorrupt when the rows of an

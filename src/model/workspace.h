@@ -49,6 +49,7 @@ class Workspace {
   HeadChoice head_;
   // Filled anew for each step; kept here so that their memory is reused.
   std::vector<KvSequence*> sequences_;
+  std::vector<QueryRecord*> records_;
   std::vector<uint32_t> slots_;
   std::vector<uint32_t> owner_;
   std::vector<int32_t> positions_;

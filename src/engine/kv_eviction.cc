@@ -1,0 +1,45 @@
+#include "engine/kv_eviction.h"
+
+namespace isthmus {
+
+Result<std::unique_ptr<KvEviction>> KvEviction::create(const EvictionOptions& options,
+                                                       const Transformer& model, Ledger& ledger) {
+  ISTHMUS_RETURN_IF_ERROR(check_eviction(options));
+  std::unique_ptr<KvEviction> out(new KvEviction(options, model));
+  out->ledger_ = &ledger;
+  out->begin();
+  if (options.needs_queries()) {
+    const size_t window = options.window;
+    const uint64_t bytes = QueryRecord::bytes(*out->geometry_, window, options.needs_moments());
+    ISTHMUS_ASSIGN_OR_RETURN(out->charge_, ledger.charge(MemoryKind::kWork, bytes));
+    out->record_ = std::make_unique<QueryRecord>(*out->geometry_, window, options.needs_moments());
+  }
+  return out;
+}
+
+Result<std::unique_ptr<KvEviction>> KvEviction::fork() const {
+  ISTHMUS_ASSIGN_OR_RETURN(std::unique_ptr<KvEviction> out, create(options_, *model_, *ledger_));
+  out->geometry_ = geometry_;
+  if (record_ != nullptr) out->record_ = std::make_unique<QueryRecord>(*record_);
+  out->report_ = report_;
+  out->streaming_budget_ = streaming_budget_;
+  return out;
+}
+
+Status KvEviction::after_step(KvSequence& kv) {
+  if (streaming_budget_ == 0) return ok_status();
+  return trim_streaming(options_, *geometry_, streaming_budget_, kv);
+}
+
+Result<EvictionReport> KvEviction::evict(KvSequence& kv, ThreadPool& pool) {
+  ISTHMUS_ASSIGN_OR_RETURN(const EvictionReport report,
+                           isthmus::evict(options_, *geometry_, record_.get(), kv, pool));
+  if (options_.policy == KvPolicy::kStreaming && streaming_budget_ == 0) {
+    streaming_budget_ = layer_budgets(options_, 1, kv.length()).front();
+  }
+  report_.keys_before += report.keys_before;
+  report_.keys_after += report.keys_after;
+  return report;
+}
+
+}  // namespace isthmus
