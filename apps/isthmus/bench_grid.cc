@@ -6,6 +6,7 @@
 #include "apps/isthmus/figures.h"
 #include "apps/isthmus/input.h"
 #include "base/rng.h"
+#include "engine/kv_eviction.h"
 #include "kernels/isa.h"
 #include "ops/machine_limits.h"
 #include "os/cpu.h"
@@ -85,6 +86,7 @@ class Bench {
       row.share_of_limit = read / row.limit_gb_per_second;
     }
     row.head = workspace_->head_figures();
+    row.kv_bytes = kv_bytes_of(sequences);
     return finish(row, span, n * batch);
   }
 
@@ -121,6 +123,12 @@ class Bench {
     return row;
   }
 
+  static uint64_t kv_bytes_of(const std::vector<KvSequence>& sequences) {
+    uint64_t bytes = 0;
+    for (const auto& kv : sequences) bytes += static_cast<uint64_t>(kv.blocks()) * kv.pool()->block_bytes();
+    return bytes;
+  }
+
   Status measure_limit(BenchRow& row) const {
     if (!grid_.limit) return ok_status();
     ISTHMUS_ASSIGN_OR_RETURN(const BandwidthProbe probe, BandwidthProbe::create());
@@ -139,8 +147,21 @@ class Bench {
   }
 
   Status fill(size_t batch, size_t depth, std::vector<KvSequence>& sequences) {
-    for (size_t i = 0; i < batch; ++i) sequences.push_back(model_.make_sequence());
-    return depth > 0 ? read(sequences, depth) : ok_status();
+    evictions_.clear();
+    const EvictionOptions& eviction = model_.options().eviction;
+    for (size_t i = 0; i < batch; ++i) {
+      sequences.push_back(model_.make_sequence());
+      if (!eviction.on()) continue;
+      ISTHMUS_ASSIGN_OR_RETURN(auto made,
+                               KvEviction::create(eviction, model_.transformer(), model_.ledger()));
+      evictions_.push_back(std::move(made));
+    }
+    if (depth == 0) return ok_status();
+    ISTHMUS_RETURN_IF_ERROR(read(sequences, depth));
+    for (size_t i = 0; i < evictions_.size(); ++i) {
+      ISTHMUS_RETURN_IF_ERROR(evictions_[i]->evict(sequences[i], pool_).status());
+    }
+    return ok_status();
   }
 
   /// Reads `n` tokens of each sequence, all sequences in each step; the last step gives the logits of all.
@@ -163,7 +184,8 @@ class Bench {
     std::vector<uint32_t> outputs;
     for (size_t s = 0; s < kvs.size(); ++s) {
       ISTHMUS_RETURN_IF_ERROR(kvs[s].grow(count));
-      sequences.push_back({&kvs[s], std::span(tokens).subspan(s * count, count), {}});
+      QueryRecord* record = evictions_.empty() ? nullptr : evictions_[s]->record();
+      sequences.push_back({&kvs[s], std::span(tokens).subspan(s * count, count), {}, record});
       const size_t first = rows == Rows::kAll ? s * count : (s + 1) * count - 1;
       for (size_t i = first; rows != Rows::kNone && i < (s + 1) * count; ++i) {
         outputs.push_back(static_cast<uint32_t>(i));
@@ -210,6 +232,7 @@ class Bench {
   StopPolicy stop_;
   std::unique_ptr<Workspace> workspace_;
   std::vector<float> logits_;
+  std::vector<std::unique_ptr<KvEviction>> evictions_;  // of the line at hand: [sequences], or none
   std::span<const TokenId> text_;
   size_t text_at_ = 0;
   Rng rng_{1};

@@ -35,6 +35,7 @@ struct BenchRow {
   double joules_net = 0;
   bool energy_long_enough = false;  // the line took as long as the energy source needs to say something
   uint64_t peak_bytes = 0;          // of the process so far
+  uint64_t kv_bytes = 0;            // decode: of the blocks held at its end
   double limit_gb_per_second = 0;   // BandwidthProbe::limit() just before; 0: not asked for
   double share_of_limit = 0;        // bytes of the weights times steps per second, over that
   HeadFigures head;                 // decode with one sequence: how the best logit was found

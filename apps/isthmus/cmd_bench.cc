@@ -101,7 +101,8 @@ nlohmann::ordered_json row_json(const std::string& model, const BenchRow& r) {
            r.head.touched / static_cast<double>(std::max<uint64_t>(1, r.head.two_stage_steps))},
           {"head_full_ms", r.head.full_seconds * 1e3},
           {"head_two_stage_ms", r.head.two_stage_seconds * 1e3},
-          {"peak_memory_bytes", r.peak_bytes}};
+          {"peak_memory_bytes", r.peak_bytes},
+          {"kv_bytes", r.kv_bytes}};
 }
 
 Status bench(const BenchArgs& args, const Context& context) {

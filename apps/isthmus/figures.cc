@@ -13,6 +13,10 @@ namespace {
 
 double rate(size_t tokens, double seconds) { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 
+double kept_share(const KvFigures& kv) {
+  return kv.keys_before == 0 ? 1 : static_cast<double>(kv.keys_after) / static_cast<double>(kv.keys_before);
+}
+
 size_t read_tokens(const RunFigures& f) { return f.prompt_tokens - f.reused_tokens; }
 
 }  // namespace
@@ -45,6 +49,10 @@ std::string figures_line(const RunFigures& f, const std::optional<Energy>& energ
                        energy->gross_joules / static_cast<double>(read_tokens(f) + f.generated_tokens),
                        energy_source_name(energy->source));
   }
+  if (f.kv.pruned) {
+    out += fmt::format(", {} keeps {:.0f} % of the prompt's keys", kv_policy_name(f.kv.policy),
+                       100 * kept_share(f.kv));
+  }
   if (f.context_shifts > 0) out += fmt::format(", {} context shifts", f.context_shifts);
   return out + ", peak " + human_bytes(os::peak_resident_bytes());
 }
@@ -65,6 +73,11 @@ nlohmann::ordered_json figures_json(const RunFigures& f, const std::optional<Ene
       {"verify_steps", f.speculation.steps},
       {"peak_memory_bytes", os::peak_resident_bytes()},
   };
+  out["kv"] = {{"bytes", f.kv.bytes},
+               {"exactness", exactness_name(f.kv.exactness)},
+               {"policy", kv_policy_name(f.kv.policy)},
+               {"pruned", f.kv.pruned},
+               {"keys_kept", kept_share(f.kv)}};
   if (energy) {
     const auto tokens = static_cast<double>(std::max<size_t>(1, read_tokens(f) + f.generated_tokens));
     // Without an idle baseline nobody knows what the run added to it.

@@ -37,29 +37,6 @@ Result<HeadMode> parse_head(const std::string& text) {
                           did_you_mean(text, known));
 }
 
-Result<EvictionOptions> parse_eviction(const ModelArgs& args) {
-  EvictionOptions out;
-  const auto policy = kv_policy_from_name(args.kv_policy);
-  if (!policy) {
-    return invalid_argument("--kv-policy is '" + args.kv_policy + "'; known are " + kv_policy_names());
-  }
-  out.policy = *policy;
-  if (args.kv_budget.empty()) return out;
-  if (!out.on()) return invalid_argument("--kv-budget needs a --kv-policy that gives up keys");
-  char* end = nullptr;
-  const double value = std::strtod(args.kv_budget.c_str(), &end);
-  if (*end != '\0' || !std::isfinite(value) || value <= 0 || (value > 1 && value != std::floor(value)) ||
-      value > 1e9) {
-    return invalid_argument("--kv-budget is '" + args.kv_budget +
-                            "'; a share above 0 and up to 1, or a number of keys");
-  }
-  out.share = std::min(value, 1.0);
-  if (value > 1) out.tokens = static_cast<size_t>(value);
-  const Status status = check_eviction(out);
-  if (!status.ok()) return status.with_context("--kv-budget");
-  return out;
-}
-
 /// A built-in name, or the text of a file.
 Result<std::string> read_template(const std::string& argument) {
   const auto builtin = ChatTemplate::builtin_names();
@@ -118,6 +95,31 @@ void add_model_args(CLI::App& app, ModelArgs& args, bool chat) {
   add_store_flags(app, args.store);
 }
 
+Result<EvictionOptions> parse_eviction(const std::string& policy, const std::string& budget) {
+  EvictionOptions out;
+  const auto known = kv_policy_from_name(policy);
+  if (!known) {
+    std::vector<std::string> names;
+    for (const std::string_view name : kv_policy_list()) names.emplace_back(name);
+    return invalid_argument("no such policy: '" + printable(policy) + "'; known are " + kv_policy_names() +
+                            did_you_mean(policy, names));
+  }
+  out.policy = *known;
+  if (budget.empty()) return out;
+  if (!out.on()) return invalid_argument("a budget of keys needs a policy that gives up keys");
+  char* end = nullptr;
+  const double value = std::strtod(budget.c_str(), &end);
+  const bool number = *end == '\0' && std::isfinite(value) && value > 0 && value < 1e9;
+  if (!number || (value > 1 && value != std::floor(value))) {
+    return invalid_argument("'" + printable(budget) +
+                            "' is neither a share above 0 and up to 1 nor a number of keys");
+  }
+  out.share = std::min(value, 1.0);
+  if (value > 1) out.tokens = static_cast<size_t>(value);
+  ISTHMUS_RETURN_IF_ERROR(check_eviction(out));
+  return out;
+}
+
 Result<uint64_t> parse_bytes(const std::string& text) {
   static constexpr std::pair<const char*, double> kUnits[] = {
       {"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9},
@@ -153,7 +155,9 @@ Result<ModelOptions> model_options(const ModelArgs& args) {
   const auto kv = kv_type_from_name(args.kv_type);
   if (!kv) return invalid_argument("--kv is '" + args.kv_type + "'; known are f32, f16, bf16 and q8_0");
   options.kv_type = *kv;
-  ISTHMUS_ASSIGN_OR_RETURN(options.eviction, parse_eviction(args));
+  const auto eviction = parse_eviction(args.kv_policy, args.kv_budget);
+  if (!eviction.ok()) return eviction.status().with_context("--kv-policy, --kv-budget");
+  options.eviction = *eviction;
   if (!args.memory.empty()) {
     const auto limit = parse_bytes(args.memory);
     if (!limit.ok()) return limit.status().with_context("--memory");

@@ -37,6 +37,9 @@ void add_model_args(CLI::App& app, ModelArgs& args, bool chat);
 /// The path of MODEL: a file, a pulled model, or a catalogue name, which is pulled now (progress on stderr).
 Result<std::string> model_path(const std::string& model, const StoreFlags& store, const Context& context);
 
+/// A policy by name and its budget ("0.5", "512", or empty for a half). kInvalidArgument.
+Result<EvictionOptions> parse_eviction(const std::string& policy, const std::string& budget);
+
 /// Checks the flags; the caller may change the result before load_model().
 Result<ModelOptions> model_options(const ModelArgs& args);
 

@@ -25,6 +25,7 @@ class Run {
     ISTHMUS_RETURN_IF_ERROR(status);
     GenerateResult result = answer_.finish();
     if (reader_ != nullptr) result.figures.speculation = reader_->figures();
+    result.figures.kv = session_.kv_figures();
     return result;
   }
 

@@ -61,6 +61,7 @@ struct RunFigures {
   std::vector<double> gap_seconds;  // between consecutive tokens (TBT)
   size_t context_shifts = 0;
   SpeculationFigures speculation;  // zeros when it was off
+  KvFigures kv;                    // at the end of a session's run
 };
 
 struct GenerateResult {

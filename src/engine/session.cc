@@ -80,6 +80,18 @@ Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last
   return eviction_ == nullptr ? ok_status() : eviction_->after_step(kv_);
 }
 
+KvFigures Session::kv_figures() const {
+  KvFigures out;
+  out.bytes = kv_bytes();
+  out.exactness = kv_.exactness();
+  out.pruned = kv_.pruned();
+  if (eviction_ == nullptr) return out;
+  out.policy = eviction_->options().policy;
+  out.keys_before = eviction_->report().keys_before;
+  out.keys_after = eviction_->report().keys_after;
+  return out;
+}
+
 Status Session::try_tree(std::span<const TokenId> tokens, std::span<const int32_t> parents,
                          std::vector<float>& logits) {
   if (tokens.size() > room()) return resource_exhausted("the context is too full for the token tree");

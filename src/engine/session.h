@@ -18,6 +18,16 @@
 
 namespace isthmus {
 
+/// What the KV of a session is at a moment.
+struct KvFigures {
+  uint64_t bytes = 0;  // of the blocks held
+  Exactness exactness = Exactness::kExact;
+  KvPolicy policy = KvPolicy::kFull;
+  bool pruned = false;       // keys are gone: what follows is approximate
+  uint64_t keys_before = 0;  // of the streams that may lose keys, over all times that keys were chosen
+  uint64_t keys_after = 0;
+};
+
 /// What a token is for; decides the arithmetic class (design: never the batch it rides in).
 enum class Purpose : uint8_t { kPrompt, kGeneration };
 
@@ -41,6 +51,7 @@ class Session {
   bool pruned() const { return kv_.pruned(); }
   /// Bytes of the KV blocks held, shared ones included.
   uint64_t kv_bytes() const { return static_cast<uint64_t>(kv_.blocks()) * kv_.pool()->block_bytes(); }
+  KvFigures kv_figures() const;
   /// Tokens whose KV is held.
   std::span<const TokenId> tokens() const { return tokens_; }
   size_t room() const { return model_->context() - tokens_.size(); }

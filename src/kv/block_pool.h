@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "base/ledger.h"
@@ -32,6 +33,12 @@ enum class Exactness : uint8_t {
   kComposed,   // computed apart from the text before them
   kPredicted,  // not computed by this model at all
 };
+
+/// "exact", "quantised", "composed", "predicted".
+constexpr std::string_view exactness_name(Exactness exactness) {
+  constexpr std::string_view kNames[] = {"exact", "quantised", "composed", "predicted"};
+  return kNames[static_cast<size_t>(exactness)];
+}
 
 /// The arithmetic classes that wrote a block's keys: bit 1 << Compute for each.
 using ComputeSet = uint8_t;

@@ -94,9 +94,15 @@ std::optional<KvPolicy> kv_policy_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::vector<std::string_view> kv_policy_list() {
+  std::vector<std::string_view> out;
+  for (const auto& named : kNames) out.push_back(named.second);
+  return out;
+}
+
 std::string kv_policy_names() {
   std::string out;
-  for (const auto& [policy, name] : kNames) out += (out.empty() ? "" : ", ") + std::string(name);
+  for (const std::string_view name : kv_policy_list()) out += (out.empty() ? "" : ", ") + std::string(name);
   return out;
 }
 

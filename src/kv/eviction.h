@@ -37,7 +37,8 @@ enum class KvPolicy : uint8_t {
 /// "full", "streaming", "random", "snapkv", "pyramidkv", "adakv", "expected", "keydiff".
 std::string_view kv_policy_name(KvPolicy policy);
 std::optional<KvPolicy> kv_policy_from_name(std::string_view name);
-/// The names of all, for messages.
+/// The names of all, and the same with commas for messages.
+std::vector<std::string_view> kv_policy_list();
 std::string kv_policy_names();
 
 struct EvictionOptions {

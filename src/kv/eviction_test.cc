@@ -168,7 +168,7 @@ TEST(KeyScores, ExpectedIsTheMeanOfAGaussianQuery) {
   for (size_t j = 0; j < kTokens; ++j) {
     double norm = 0;
     for (size_t d = 0; d < kDim; ++d) norm += std::pow(double{scene.values[head][j * kDim + d]}, 2);
-    wanted[j] = (sums[j] + 0.01 / kTokens) * std::sqrt(norm);
+    wanted[j] = (sums[j] + 0.01) * std::sqrt(norm);
   }
   KeyScoring scoring;
   scoring.scorer = KeyScorer::kExpected;

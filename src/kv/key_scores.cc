@@ -162,7 +162,10 @@ void add_expected(StreamReader& reader, const std::vector<float>& mean, const st
 Status score_expected(const KeyScoring& scoring, const AttentionGeometry& geometry, const KvSequence& kv,
                       const QueryRecord& record, size_t layer, size_t head, std::vector<float>& scores) {
   if (!record.has_moments()) return failed_precondition("no mean and covariance of the queries at hand");
-  constexpr float kLeast = 0.01f;  // part of the value's size that counts whatever the attention
+  // What the size of a value counts whatever the attention: far above the mean of a soft-max over a long
+  // text, so that keys that nothing expects are ranked by their values (docs/kv.md: without it half of the
+  // answers are lost).
+  constexpr float kLeast = 0.01f;
   const size_t dim = geometry.head_dim;
   const size_t group = geometry.group();
   StreamReader reader(kv, layer, head, dim);
@@ -177,11 +180,10 @@ Status score_expected(const KeyScoring& scoring, const AttentionGeometry& geomet
     add_expected(reader, mean, covariance, scoring.sinks, scores);
   }
   std::vector<float> value(dim);
-  const float least = kLeast / static_cast<float>(std::max<size_t>(1, scores.size()));
   for (size_t j = 0; j < scores.size(); ++j) {
     reader.read_value(j, value.data());
     const float norm = std::sqrt(float_kernels().dot(value.data(), value.data(), dim));
-    scores[j] = (scores[j] / static_cast<float>(group) + least) * norm;
+    scores[j] = (scores[j] / static_cast<float>(group) + kLeast) * norm;
   }
   return ok_status();
 }
