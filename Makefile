@@ -5,7 +5,7 @@ PROGRAM := build/release/isthmus
 # Arguments of `make run`, as in: make run ARGS='tokenize smollm2:135m "Hello"'
 ARGS ?=
 
-.PHONY: help run build test test-models bench format lint nightly install clean deps deps-test configure
+.PHONY: help run build test test-models bench bench-kv format lint nightly install clean deps deps-test configure
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test-models: build ## Fetch the models that the tests use
 
 bench: deps-test configure ## Build and run the micro-benchmarks
 	@tools/bench
+
+bench-kv: build ## Measure the policies of the KV cache on real models: the tables of docs/kv.md
+	@tools/bench_kv $(PROGRAM)
 
 format: deps-test ## Format all C++ code
 	@tools/format
