@@ -78,7 +78,7 @@ Status ChatTurns::finish(const GenerateResult& result) {
 
 /// The ids of the conversation, without its oldest turns where --shift allows that and they do not fit.
 Result<std::vector<TokenId>> ChatTurns::fitting_prompt() {
-  const size_t context = session_.model().context();
+  const size_t context = session_.capacity();
   const size_t room = options_.shift ? std::min(kAnswerRoom, context / 4) : 0;
   size_t dropped = 0;
   while (true) {

@@ -10,14 +10,15 @@ namespace isthmus::cli {
 namespace {
 
 Status eval(const EvalArgs& args, const Context& context) {
-  static const std::vector<std::string> kTasks = {"ppl", "kl", "choice", "humaneval", "retrieval"};
+  static const std::vector<std::string> kTasks = {"ppl", "kl", "choice", "humaneval", "retrieval", "stream"};
   if (args.task == "ppl") return eval_perplexity(args, context);
   if (args.task == "kl") return eval_kl(args, context);
   if (args.task == "choice") return eval_choice(args, context);
   if (args.task == "humaneval") return eval_humaneval(args, context);
   if (args.task == "retrieval") return eval_retrieval(args, context);
+  if (args.task == "stream") return eval_stream(args, context);
   return invalid_argument("no such evaluation: '" + printable(args.task) +
-                          "'; known are ppl, kl, choice, humaneval and retrieval" +
+                          "'; known are ppl, kl, choice, humaneval, retrieval and stream" +
                           did_you_mean(args.task, kTasks));
 }
 
@@ -48,10 +49,13 @@ Command eval_command() {
               "for, with the whole KV cache and with each of --policies; the question is known when keys go, "
               "as in one "
               "prompt, or not, as when a text is kept for later questions.\n\n"
+              "stream MODEL TEXT: perplexity of a text without end with --kv-policy streaming and a "
+              "--kv-budget, part by "
+              "part, beside that of windows of so many tokens read anew.\n\n"
               "--mode token measures the kernels of generation, --mode window (default) those of prompts.",
           .setup = [](CLI::App& app) {
             auto args = std::make_shared<EvalArgs>();
-            app.add_option("TASK", args->task, "ppl, kl, choice, humaneval or retrieval")->required();
+            app.add_option("TASK", args->task, "ppl, kl, choice, humaneval, retrieval or stream")->required();
             add_model_args(app, args->model, true);
             app.add_option("FILE", args->file, "text, reference or problems");
             app.add_option("--stride", args->stride, "tokens between windows (default: half a window)");
@@ -66,6 +70,9 @@ Command eval_command() {
                 "--limit", args->limit,
                 "choice, humaneval: only the first so many (default: all); retrieval: texts of each kind "
                 "(default: 20)");
+            app.add_option("--tokens", args->tokens, "stream: tokens of the text to read")
+                ->check(CLI::Range(size_t{1024}, size_t{1} << 28))
+                ->capture_default_str();
             app.add_option("--lengths", args->lengths, "retrieval: tokens of context, as 1024,4096")
                 ->delimiter(',')
                 ->check(CLI::Range(size_t{128}, size_t{1} << 20))

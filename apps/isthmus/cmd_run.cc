@@ -102,7 +102,8 @@ Result<std::string> read_prompt(const RunOptions& o, const CLI::App& app) {
 }
 
 Status check_length(const LanguageModel& model, size_t tokens) {
-  if (tokens <= model.context()) return ok_status();
+  const bool endless = model.options().eviction.policy == KvPolicy::kStreaming;
+  if (tokens <= model.context() || endless) return ok_status();
   const size_t most = model.config().context;
   return resource_exhausted(
       fmt::format("the prompt has {} tokens, the context holds {}; {}", tokens, model.context(),

@@ -20,6 +20,7 @@ struct EvalArgs {
   size_t windows = SIZE_MAX;
   size_t limit = SIZE_MAX;
   size_t max_tokens = 512;
+  size_t tokens = 50'000;
   std::vector<size_t> lengths = {1024};
   std::vector<size_t> needles = {1, 4};
   std::vector<std::string> policies;  // "snapkv:0.5"; empty: all policies at a half and a quarter
@@ -29,6 +30,7 @@ Status eval_perplexity(const EvalArgs& args, const Context& context);
 Status eval_kl(const EvalArgs& args, const Context& context);
 Status eval_choice(const EvalArgs& args, const Context& context);
 Status eval_humaneval(const EvalArgs& args, const Context& context);
+Status eval_stream(const EvalArgs& args, const Context& context);
 Status eval_retrieval(const EvalArgs& args, const Context& context);
 
 /// --mode as an enum.

@@ -54,6 +54,7 @@ Status Scorer::score(std::span<const TokenId> tokens, size_t first, size_t last,
   for (size_t at = 0, n = 0; at < last; at += n) {
     ISTHMUS_RETURN_IF_ERROR(stop.check());
     n = std::min(step, last - at);
+    if (eviction != nullptr && eviction->endless()) n = std::min(n, model_->context() - kv.length());
     // What is measured is how well the rest is told from what is left of the first part.
     if (eviction != nullptr && at < first) n = std::min(n, first - at);
     if (eviction != nullptr && at == first && first > 0) {

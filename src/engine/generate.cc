@@ -119,7 +119,7 @@ std::string_view finish_reason_name(FinishReason reason) {
 
 Result<GenerateResult> generate(Session& session, const GenerateRequest& request) {
   const LanguageModel& model = session.model();
-  ISTHMUS_RETURN_IF_ERROR(Answer::check(request, model.config().vocab, model.context()));
+  ISTHMUS_RETURN_IF_ERROR(Answer::check(request, model.config().vocab, session.capacity()));
   return Run(session, request).go();
 }
 

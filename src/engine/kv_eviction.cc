@@ -22,20 +22,29 @@ Result<std::unique_ptr<KvEviction>> KvEviction::fork() const {
   out->geometry_ = geometry_;
   if (record_ != nullptr) out->record_ = std::make_unique<QueryRecord>(*record_);
   out->report_ = report_;
-  out->streaming_budget_ = streaming_budget_;
+  out->window_budget_ = window_budget_;
+  out->gone_ = gone_;
   return out;
 }
 
 Status KvEviction::after_step(KvSequence& kv) {
-  if (streaming_budget_ == 0) return ok_status();
-  return trim_streaming(options_, *geometry_, streaming_budget_, kv);
+  if (endless()) {
+    const size_t before = kv.length();
+    ISTHMUS_RETURN_IF_ERROR(slide(options_, kv));
+    gone_ += before - kv.length();
+    report_ = {gone_ + kv.length(), kv.length()};
+    return ok_status();
+  }
+  if (window_budget_ == 0) return ok_status();
+  return trim_window(options_, *geometry_, window_budget_, kv);
 }
 
 Result<EvictionReport> KvEviction::evict(KvSequence& kv, ThreadPool& pool) {
+  if (endless()) return report_;
   ISTHMUS_ASSIGN_OR_RETURN(const EvictionReport report,
                            isthmus::evict(options_, *geometry_, record_.get(), kv, pool));
-  if (options_.policy == KvPolicy::kStreaming && streaming_budget_ == 0) {
-    streaming_budget_ = layer_budgets(options_, 1, kv.length()).front();
+  if (options_.policy == KvPolicy::kWindow && window_budget_ == 0) {
+    window_budget_ = layer_budgets(options_, 1, kv.length()).front();
   }
   report_.keys_before += report.keys_before;
   report_.keys_after += report.keys_after;

@@ -1,7 +1,7 @@
 // A session's eviction: the policy, the record of its queries, and when keys go.
 //
-// With every policy but kStreaming keys go when evict() is called, as after a prompt; tokens read afterwards
-// keep their keys until the next call. kStreaming holds its budget while the text grows. One per sequence,
+// With every policy but kWindow keys go when evict() is called, as after a prompt; tokens read afterwards
+// keep their keys until the next call. kWindow holds its budget while the text grows. One per sequence,
 // copied when it is forked; not thread-safe.
 #pragma once
 
@@ -24,14 +24,20 @@ class KvEviction {
   /// For ForwardSequence::queries; null when the policy asks no queries.
   QueryRecord* record() { return record_.get(); }
   /// A text begins anew: a share of it is not known yet.
-  void begin() { streaming_budget_ = options_.policy == KvPolicy::kStreaming ? options_.tokens : 0; }
+  void begin() {
+    window_budget_ = options_.policy == KvPolicy::kWindow ? options_.tokens : 0;
+    if (endless()) report_ = {};
+    gone_ = 0;
+  }
+  /// The text may be longer than the context.
+  bool endless() const { return options_.policy == KvPolicy::kStreaming; }
   /// After each step that committed tokens.
   Status after_step(KvSequence& kv);
-  /// Brings the sequence down to its budget now.
+  /// Brings the sequence down to its budget now (kStreaming does that with each step).
   Result<EvictionReport> evict(KvSequence& kv, ThreadPool& pool);
 
   const EvictionOptions& options() const { return options_; }
-  /// Of all calls of evict() together.
+  /// Of all calls of evict() together; with kStreaming the text's tokens and those whose keys are held.
   const EvictionReport& report() const { return report_; }
 
  private:
@@ -47,7 +53,8 @@ class KvEviction {
   std::unique_ptr<QueryRecord> record_;
   Charge charge_;
   EvictionReport report_;
-  size_t streaming_budget_ = 0;  // keys; 0: not known before the first evict()
+  uint64_t gone_ = 0;         // kStreaming: tokens whose keys are gone
+  size_t window_budget_ = 0;  // keys; 0: not known before the first evict()
 };
 
 }  // namespace isthmus

@@ -17,7 +17,7 @@ namespace {
 using batch_testing::random_prompt;
 using batch_testing::sampled_request;
 
-constexpr KvPolicy kEvicting[] = {KvPolicy::kStreaming, KvPolicy::kRandom, KvPolicy::kSnapKv,
+constexpr KvPolicy kEvicting[] = {KvPolicy::kWindow,    KvPolicy::kRandom, KvPolicy::kSnapKv,
                                   KvPolicy::kPyramidKv, KvPolicy::kAdaKv,  KvPolicy::kExpected,
                                   KvPolicy::kKeyDiff};
 
@@ -198,8 +198,8 @@ TEST(Eviction, AForkEvictsForItself) {
             std::vector<float>(fork->logits().begin(), fork->logits().end()));
 }
 
-TEST(Eviction, StreamingHoldsItsBudgetWhileTheTextGrows) {
-  const auto model = load_evicting("llama.gguf", eviction_of(KvPolicy::kStreaming, 0.5, 64));
+TEST(Eviction, AWindowHoldsItsBudgetWhileTheTextGrows) {
+  const auto model = load_evicting("llama.gguf", eviction_of(KvPolicy::kWindow, 0.5, 64));
   const auto session = Session::create(model).value();
   size_t most = 0;
   for (int i = 0; i < 200; ++i) {
@@ -211,6 +211,66 @@ TEST(Eviction, StreamingHoldsItsBudgetWhileTheTextGrows) {
   const auto full = Session::create(load_evicting("llama.gguf", {})).value();
   ASSERT_TRUE(full->append(prompt_of(128), Purpose::kPrompt).ok());
   EXPECT_LE(most, full->kv_bytes());
+}
+
+TEST(Eviction, AStreamHasNoEndAndHoldsItsBudget) {
+  const auto model = load_evicting("llama.gguf", eviction_of(KvPolicy::kStreaming, 1.0, 96));
+  const auto session = Session::create(model).value();
+  const auto text = prompt_of(1000);
+  ASSERT_TRUE(session->append(text, Purpose::kPrompt).ok());  // four times the context
+  EXPECT_EQ(session->tokens().size(), 1000U);
+  EXPECT_TRUE(session->pruned());
+  const uint64_t held = session->kv_bytes();
+  auto request = sampled_request(text, 300);
+  const auto result = generate(*session, request);
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->tokens.size(), 300U);
+  EXPECT_EQ(result->figures.context_shifts, 0U);
+  EXPECT_LE(session->kv_bytes(), held + held / 4);
+  EXPECT_TRUE(result->figures.kv.pruned);
+  // The newest tokens can be taken back, older ones not.
+  const size_t length = session->tokens().size();
+  ASSERT_TRUE(session->truncate(length - 20).ok());
+  EXPECT_EQ(session->truncate(500).code(), Code::kFailedPrecondition);
+  EXPECT_EQ(session->tokens().size(), length - 20);
+  ASSERT_TRUE(session->truncate(0).ok());
+  EXPECT_FALSE(session->pruned());
+}
+
+TEST(Eviction, AShortTextStreamsWithTheBitsOfTheWholeCache) {
+  // The same encoding of keys, once without a need to give any up.
+  const auto prompt = prompt_of(60);
+  const auto roomy =
+      answer_of(load_evicting("qwen2.gguf", eviction_of(KvPolicy::kStreaming, 1.0, 190)), prompt);
+  const auto tight =
+      answer_of(load_evicting("qwen2.gguf", eviction_of(KvPolicy::kStreaming, 1.0, 96)), prompt);
+  EXPECT_EQ(roomy.tokens, tight.tokens);
+  EXPECT_FALSE(roomy.figures.kv.pruned);
+  for (size_t i = 0; i < roomy.details.size(); ++i)
+    EXPECT_EQ(roomy.details[i].logprob, tight.details[i].logprob);
+}
+
+TEST(Eviction, AStreamSaysWhatItHolds) {
+  const auto model = load_evicting("llama.gguf", eviction_of(KvPolicy::kStreaming, 1.0, 64));
+  const auto session = Session::create(model).value();
+  const auto text = prompt_of(64 + 32);
+  ASSERT_TRUE(session->append(std::span(text).first(64), Purpose::kPrompt).ok());
+  ASSERT_FALSE(session->pruned());
+  ASSERT_TRUE(session->append(std::span(text).subspan(64), Purpose::kPrompt).ok());
+  EXPECT_TRUE(session->pruned());
+  EXPECT_EQ(session->eviction()->report().keys_before, 96U);
+  EXPECT_EQ(session->eviction()->report().keys_after, 64U);
+}
+
+TEST(Eviction, StreamingNeedsABudgetThatFits) {
+  for (const size_t tokens : {size_t{0}, size_t{40}, size_t{250}}) {
+    ModelOptions options;
+    options.context = 256;
+    options.eviction = eviction_of(KvPolicy::kStreaming, 1.0, tokens);
+    EXPECT_EQ(LanguageModel::load(ISTHMUS_TINY_MODELS "/llama.gguf", std::move(options)).status().code(),
+              Code::kInvalidArgument)
+        << tokens;
+  }
 }
 
 TEST(Eviction, ScoresWhatFollowsTheEvictedPart) {
@@ -230,7 +290,7 @@ TEST(Eviction, ScoresWhatFollowsTheEvictedPart) {
   const auto full = mean_of({});
   EXPECT_EQ(mean_of(eviction_of(KvPolicy::kSnapKv, 1.0)), full);
   EXPECT_NE(mean_of(eviction_of(KvPolicy::kSnapKv, 0.5)), full);
-  EXPECT_EQ(full.size(), mean_of(eviction_of(KvPolicy::kStreaming, 0.5)).size());
+  EXPECT_EQ(full.size(), mean_of(eviction_of(KvPolicy::kWindow, 0.5)).size());
 }
 
 TEST(Eviction, IsRefusedWhereItCannotBe) {

@@ -109,6 +109,7 @@ Status LanguageModel::open(const std::string& path) {
                             " tokens were asked for; at most " + std::to_string(kMostDraftTokens) +
                             " are possible");
   }
+  ISTHMUS_RETURN_IF_ERROR(check_streaming());
   plan_.memory = transformer_->plan(run_shape(), pool_shape().context, plan_.threads);
   plan_.text = Tokenizer::memory_bytes(*file_);
   plan_.memory.work += kThreadBytes * plan_.threads;
@@ -117,6 +118,19 @@ Status LanguageModel::open(const std::string& path) {
   }
   plan_.process = options_.process_bytes;
   plan_head();
+  return ok_status();
+}
+
+/// The budget, the block that goes next and a block of new tokens have to fit the context.
+Status LanguageModel::check_streaming() const {
+  const EvictionOptions& eviction = options_.eviction;
+  if (eviction.policy != KvPolicy::kStreaming) return ok_status();
+  ISTHMUS_RETURN_IF_ERROR(check_eviction(eviction));
+  if (eviction.tokens + 2 * kBlockKeys > plan_.context) {
+    return invalid_argument("streaming with " + std::to_string(eviction.tokens) +
+                            " keys needs a context of " + std::to_string(eviction.tokens + 2 * kBlockKeys) +
+                            " tokens; it is " + std::to_string(plan_.context));
+  }
   return ok_status();
 }
 
@@ -207,6 +221,7 @@ RunShape LanguageModel::run_shape() const {
   shape.max_outputs = std::max(draft_step, options_.step_outputs);
   shape.k_type = options_.kv_type;
   shape.v_type = options_.kv_type;
+  if (options_.eviction.policy == KvPolicy::kStreaming) shape.key_encoding = KeyEncoding::kBlockRelative;
   return shape;
 }
 

@@ -133,6 +133,7 @@ class LanguageModel {
   Status load_text();
   Status read_template();
   Status check_limit() const;
+  Status check_streaming() const;
   void plan_head();
   void make_head();
   RunShape pool_shape() const;

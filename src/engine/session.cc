@@ -40,7 +40,8 @@ Status Session::append(std::span<const TokenId> tokens, Purpose purpose, const S
   const size_t step_size = workspace_->shape().max_tokens;
   while (!tokens.empty()) {
     ISTHMUS_RETURN_IF_ERROR(stop.check());
-    const size_t n = std::min(step_size, tokens.size());
+    size_t n = std::min(step_size, tokens.size());
+    if (endless()) n = std::min(n, model_->context() - kv_.length());
     ISTHMUS_RETURN_IF_ERROR(step(tokens.first(n), purpose, n == tokens.size(), best));
     tokens = tokens.subspan(n);
   }
@@ -77,14 +78,14 @@ Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last
   kv_.commit(tokens.size());
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   logits_valid_ = last;
-  return eviction_ == nullptr ? ok_status() : eviction_->after_step(kv_);
+  return after_step();
 }
 
 KvFigures Session::kv_figures() const {
   KvFigures out;
   out.bytes = kv_bytes();
   out.exactness = kv_.exactness();
-  out.pruned = kv_.pruned();
+  out.pruned = pruned();
   if (eviction_ == nullptr) return out;
   out.policy = eviction_->options().policy;
   out.keys_before = eviction_->report().keys_before;
@@ -133,7 +134,7 @@ Status Session::accept(std::span<const uint32_t> path) {
   for (const uint32_t index : path) tokens_.push_back(tree_[index]);
   tree_.clear();
   if (!path.empty()) logits_valid_ = false;
-  return ok_status();
+  return after_step();
 }
 
 Status Session::reserve_chain(size_t tokens) {
@@ -191,11 +192,17 @@ Status Session::keep_chain(size_t n) {
   chain_.clear();
   logits_valid_ = n > 0;
   row_ = n > 0 ? n - 1 : 0;
-  return ok_status();
+  return after_step();
 }
 
 Status Session::truncate(size_t length) {
-  ISTHMUS_RETURN_IF_ERROR(kv_.truncate(length));
+  const size_t gone = slid();
+  if (gone > 0 && length > 0 && length < gone + sink_keys(eviction_->options())) {
+    return failed_precondition("truncate to " + std::to_string(length) +
+                               " tokens, but the keys before token " +
+                               std::to_string(gone + sink_keys(eviction_->options())) + " were given up");
+  }
+  ISTHMUS_RETURN_IF_ERROR(kv_.truncate(length - std::min(gone, length)));
   forget_tried();
   if (length != tokens_.size()) logits_valid_ = false;
   tokens_.resize(length);

@@ -48,13 +48,16 @@ class Session {
   /// Null with KvPolicy::kFull.
   const KvEviction* eviction() const { return eviction_.get(); }
   /// Whether keys were given up: then truncate() cannot go back before that point.
-  bool pruned() const { return kv_.pruned(); }
+  bool pruned() const { return kv_.pruned() || slid() > 0; }
   /// Bytes of the KV blocks held, shared ones included.
   uint64_t kv_bytes() const { return static_cast<uint64_t>(kv_.blocks()) * kv_.pool()->block_bytes(); }
   KvFigures kv_figures() const;
-  /// Tokens whose KV is held.
+  /// The text read: tokens whose KV is held, or was (pruned()).
   std::span<const TokenId> tokens() const { return tokens_; }
-  size_t room() const { return model_->context() - tokens_.size(); }
+  /// Tokens that can still be read; without end with KvPolicy::kStreaming.
+  size_t room() const { return endless() ? SIZE_MAX / 2 : model_->context() - tokens_.size(); }
+  /// Tokens of the longest text.
+  size_t capacity() const { return endless() ? SIZE_MAX / 2 : model_->context(); }
 
   /// Reads `tokens` in steps. kResourceExhausted when they do not fit the context: nothing is read then.
   /// `best` > 0: only the largest `best` logits after the newest token are wanted (ForwardStep::best).
@@ -107,6 +110,10 @@ class Session {
     return {logits_.data() + (there ? index * vocab : 0), there ? vocab : 0};
   }
   void forget_tried();
+  bool endless() const { return eviction_ != nullptr && eviction_->endless(); }
+  /// Tokens that lie no more between the sinks and the newest ones.
+  size_t slid() const { return tokens_.size() - kv_.length(); }
+  Status after_step() { return eviction_ == nullptr ? ok_status() : eviction_->after_step(kv_); }
 
   std::shared_ptr<LanguageModel> model_;
   std::unique_ptr<Workspace> workspace_;

@@ -10,8 +10,9 @@
 namespace isthmus {
 namespace {
 
-constexpr std::array<std::pair<KvPolicy, std::string_view>, 8> kNames = {{
+constexpr std::array<std::pair<KvPolicy, std::string_view>, 9> kNames = {{
     {KvPolicy::kFull, "full"},
+    {KvPolicy::kWindow, "window"},
     {KvPolicy::kStreaming, "streaming"},
     {KvPolicy::kRandom, "random"},
     {KvPolicy::kSnapKv, "snapkv"},
@@ -24,6 +25,7 @@ constexpr std::array<std::pair<KvPolicy, std::string_view>, 8> kNames = {{
 KeyScorer scorer_of(KvPolicy policy) {
   switch (policy) {
     case KvPolicy::kFull:
+    case KvPolicy::kWindow:
     case KvPolicy::kStreaming:
       return KeyScorer::kRecency;
     case KvPolicy::kRandom:
@@ -112,6 +114,10 @@ bool EvictionOptions::needs_queries() const {
 }
 
 Status check_eviction(const EvictionOptions& options) {
+  if (options.policy == KvPolicy::kStreaming && options.tokens < sink_keys(options) + options.window) {
+    return invalid_argument("streaming needs a budget as a number of keys, at least " +
+                            std::to_string(sink_keys(options) + options.window));
+  }
   if (options.tokens == 0 && !(options.share > 0.0 && options.share <= 1.0)) {
     return invalid_argument("a share of keys to keep is above 0 and at most 1");
   }
@@ -183,6 +189,9 @@ std::vector<std::vector<uint32_t>> choose_keys(std::span<const std::vector<float
 Result<EvictionReport> evict(const EvictionOptions& options, const AttentionGeometry& geometry,
                              const QueryRecord* record, KvSequence& kv, ThreadPool& pool) {
   ISTHMUS_RETURN_IF_ERROR(check_eviction(options));
+  if (options.policy == KvPolicy::kStreaming) {
+    return failed_precondition("streaming gives up keys as the text grows, not at once");
+  }
   EvictionReport report;
   std::vector<size_t> layers;
   for (size_t layer = 0; layer < geometry.layers; ++layer) {
@@ -215,10 +224,19 @@ Result<EvictionReport> evict(const EvictionOptions& options, const AttentionGeom
   return report;
 }
 
-Status trim_streaming(const EvictionOptions& options, const AttentionGeometry& geometry, size_t budget,
-                      KvSequence& kv) {
+size_t sink_keys(const EvictionOptions& options) {
+  return (options.sinks + kBlockKeys - 1) / kBlockKeys * kBlockKeys;
+}
+
+Status slide(const EvictionOptions& options, KvSequence& kv) {
+  if (kv.length() < options.tokens + kBlockKeys) return ok_status();
+  return kv.drop_blocks(sink_keys(options) / kBlockKeys, (kv.length() - options.tokens) / kBlockKeys);
+}
+
+Status trim_window(const EvictionOptions& options, const AttentionGeometry& geometry, size_t budget,
+                   KvSequence& kv) {
   // Whole blocks behind the first one: what is left needs no moving.
-  const size_t sinks = (options.sinks + kBlockKeys - 1) / kBlockKeys * kBlockKeys;
+  const size_t sinks = sink_keys(options);
   for (size_t layer = 0; layer < geometry.layers; ++layer) {
     if (!geometry.pruned[layer]) continue;
     for (size_t h = 0; h < geometry.n_kv_heads; ++h) {

@@ -24,7 +24,9 @@ namespace isthmus {
 
 enum class KvPolicy : uint8_t {
   kFull,       // nothing goes
-  kStreaming,  // sinks and newest keys (StreamingLLM with absolute positions), as the text grows
+  kWindow,     // sinks and newest keys at their true positions, as the text grows
+  kStreaming,  // StreamingLLM (arXiv 2309.17453): sinks and newest keys at their places in the cache, so that
+               // the text has no end; needs keys that blocks carry along (KeyEncoding::kBlockRelative)
   kRandom,     // the control
   kSnapKv,     // arXiv 2404.14469
   kPyramidKv,  // the same scores, budgets that shrink with depth; Cai et al. 2024, arXiv 2406.02069
@@ -34,7 +36,7 @@ enum class KvPolicy : uint8_t {
   kKeyDiff,    // arXiv 2504.15364
 };
 
-/// "full", "streaming", "random", "snapkv", "pyramidkv", "adakv", "expected", "keydiff".
+/// "full", "window", "streaming", "random", "snapkv", "pyramidkv", "adakv", "expected", "keydiff".
 std::string_view kv_policy_name(KvPolicy policy);
 std::optional<KvPolicy> kv_policy_from_name(std::string_view name);
 /// The names of all, and the same with commas for messages.
@@ -60,7 +62,8 @@ struct EvictionOptions {
   bool needs_moments() const { return policy == KvPolicy::kExpected; }
 };
 
-/// kInvalidArgument for a share outside (0, 1] or a budget that the protected keys alone exceed.
+/// kInvalidArgument for kStreaming without a count, a share outside (0, 1] or a budget that the protected
+/// keys alone exceed.
 Status check_eviction(const EvictionOptions& options);
 
 /// Keys that each layer that may lose keys (`layers` of them, first to last) keeps in each of its heads, of
@@ -84,9 +87,16 @@ struct EvictionReport {
 Result<EvictionReport> evict(const EvictionOptions& options, const AttentionGeometry& geometry,
                              const QueryRecord* record, KvSequence& kv, ThreadPool& pool);
 
-/// For kStreaming while a text grows: gives up the oldest keys after the sinks once a stream holds a block
+/// Keys at the front that kWindow and kStreaming never give up while a text grows: the sinks in whole blocks.
+size_t sink_keys(const EvictionOptions& options);
+
+/// For kStreaming after each step: takes the oldest blocks behind the sinks out of all streams once the
+/// sequence holds a block more than its budget; what follows moves up.
+Status slide(const EvictionOptions& options, KvSequence& kv);
+
+/// For kWindow while a text grows: gives up the oldest keys after the sinks once a stream holds a block
 /// more than its budget, whole blocks at a time where they lie whole. Cheap when there is nothing to do.
-Status trim_streaming(const EvictionOptions& options, const AttentionGeometry& geometry, size_t budget,
-                      KvSequence& kv);
+Status trim_window(const EvictionOptions& options, const AttentionGeometry& geometry, size_t budget,
+                   KvSequence& kv);
 
 }  // namespace isthmus

@@ -13,19 +13,19 @@
 namespace isthmus {
 namespace {
 
-constexpr size_t kDim = 16;
-constexpr size_t kTokens = 150;
+constexpr size_t kEvictDim = 16;
+constexpr size_t kEvictTokens = 150;
 
-float gaussian(Rng& rng) {
+float bell_curve(Rng& rng) {
   double sum = 0;
   for (int i = 0; i < 12; ++i) sum += static_cast<double>(rng() >> 11) * 0x1p-53;
   return static_cast<float>(sum - 6.0);
 }
 
 /// Two layers, the second left alone; two KV heads with two query heads each.
-struct Scene {
+struct EvictScene {
   RopeTable rope = make_rope();
-  AttentionGeometry geometry{2, 4, 2, kDim, 0.25f, 0.0f, {true, false}, &rope};
+  AttentionGeometry geometry{2, 4, 2, kEvictDim, 0.25f, 0.0f, {true, false}, &rope};
   Ledger ledger{uint64_t{1} << 28};
   KvSequence kv;
   std::vector<std::vector<float>> keys;     // [kv head][token * dim], rotated
@@ -35,50 +35,50 @@ struct Scene {
 
   static RopeTable make_rope() {
     RopeParams params;
-    params.dims = kDim;
+    params.dims = kEvictDim;
     params.style = RopeStyle::kHalf;
     return RopeTable::create(params, 1024).value();
   }
-  explicit Scene(uint64_t seed) {
+  explicit EvictScene(uint64_t seed) {
     BlockPoolConfig config;
     config.k_type = config.v_type = KvType::kF32;
-    config.head_dim = kDim;
+    config.head_dim = kEvictDim;
     config.blocks = 200;
     kv = KvSequence(BlockPool::create(config, ledger).value(), 2, 2);
     Rng rng(seed);
     const auto rows = [&](float shift) {
-      std::vector<float> out(kTokens * kDim);
-      for (float& x : out) x = gaussian(rng) + shift;
+      std::vector<float> out(kEvictTokens * kEvictDim);
+      for (float& x : out) x = bell_curve(rng) + shift;
       return out;
     };
     for (int h = 0; h < 2; ++h) keys.push_back(rows(0.3f)), values.push_back(rows(0.0f));
     for (int h = 0; h < 4; ++h) queries.push_back(rows(0.2f * static_cast<float>(h)));
-    EXPECT_TRUE(kv.grow(kTokens).ok());
+    EXPECT_TRUE(kv.grow(kEvictTokens).ok());
     for (size_t layer = 0; layer < 2; ++layer) {
       for (size_t h = 0; h < 2; ++h)
-        kv.write_rows(layer, h, 0, kTokens, keys[h].data(), values[h].data(), kDim);
+        kv.write_rows(layer, h, 0, kEvictTokens, keys[h].data(), values[h].data(), kEvictDim);
     }
-    kv.commit(kTokens);
+    kv.commit(kEvictTokens);
     // Rotated, in two steps, by two threads.
-    std::vector<float> q(kTokens * 4 * kDim);
-    for (size_t t = 0; t < kTokens; ++t) {
+    std::vector<float> q(kEvictTokens * 4 * kEvictDim);
+    for (size_t t = 0; t < kEvictTokens; ++t) {
       for (size_t h = 0; h < 4; ++h) {
-        float* at = q.data() + (t * 4 + h) * kDim;
-        std::copy_n(queries[h].data() + t * kDim, kDim, at);
-        rope.rotate(static_cast<int32_t>(t), at, 1, kDim);
+        float* at = q.data() + (t * 4 + h) * kEvictDim;
+        std::copy_n(queries[h].data() + t * kEvictDim, kEvictDim, at);
+        rope.rotate(static_cast<int32_t>(t), at, 1, kEvictDim);
       }
     }
     for (size_t thread = 0; thread < 2; ++thread) {
-      record.observe(0, q.data(), 4 * kDim, 0, 130, thread, 2);
-      record.observe(0, q.data() + 130 * 4 * kDim, 4 * kDim, 130, kTokens - 130, thread, 2);
+      record.observe(0, q.data(), 4 * kEvictDim, 0, 130, thread, 2);
+      record.observe(0, q.data() + 130 * 4 * kEvictDim, 4 * kEvictDim, 130, kEvictTokens - 130, thread, 2);
     }
   }
   double rotated_dot(size_t head, size_t t, size_t key) const {
-    std::vector<float> q(queries[head].begin() + static_cast<ptrdiff_t>(t * kDim),
-                         queries[head].begin() + static_cast<ptrdiff_t>((t + 1) * kDim));
-    rope.rotate(static_cast<int32_t>(t), q.data(), 1, kDim);
+    std::vector<float> q(queries[head].begin() + static_cast<ptrdiff_t>(t * kEvictDim),
+                         queries[head].begin() + static_cast<ptrdiff_t>((t + 1) * kEvictDim));
+    rope.rotate(static_cast<int32_t>(t), q.data(), 1, kEvictDim);
     double sum = 0;
-    for (size_t d = 0; d < kDim; ++d) sum += double{q[d]} * double{keys[head / 2][key * kDim + d]};
+    for (size_t d = 0; d < kEvictDim; ++d) sum += double{q[d]} * double{keys[head / 2][key * kEvictDim + d]};
     return sum * 0.25;
   }
 };
@@ -99,20 +99,21 @@ void expect_near_all(const std::vector<float>& got, const std::vector<double>& w
 }
 
 TEST(KeyScores, ObservedIsSnapKv) {
-  const Scene scene(3);
+  const EvictScene scene(3);
   for (size_t head = 0; head < 2; ++head) {
-    std::vector<double> sums(kTokens, 0.0);
+    std::vector<double> sums(kEvictTokens, 0.0);
     for (size_t g = 0; g < 2; ++g) {
-      for (size_t t = kTokens - 32; t < kTokens; ++t) {
+      for (size_t t = kEvictTokens - 32; t < kEvictTokens; ++t) {
         std::vector<double> row(t + 1);
         for (size_t j = 0; j <= t; ++j) row[j] = scene.rotated_dot(head * 2 + g, t, j);
         const auto p = soft_max_of(row);
         for (size_t j = 0; j <= t; ++j) sums[j] += p[j] / 2;
       }
     }
-    std::vector<double> wanted(kTokens);
-    for (size_t j = 0; j < kTokens; ++j) {
-      for (size_t i = j < 2 ? 0 : j - 2; i <= std::min(kTokens - 1, j + 2); ++i) wanted[j] += sums[i] / 5;
+    std::vector<double> wanted(kEvictTokens);
+    for (size_t j = 0; j < kEvictTokens; ++j) {
+      for (size_t i = j < 2 ? 0 : j - 2; i <= std::min(kEvictTokens - 1, j + 2); ++i)
+        wanted[j] += sums[i] / 5;
     }
     std::vector<float> scores;
     ASSERT_TRUE(score_keys({}, scene.geometry, scene.kv, &scene.record, 0, head, scores).ok());
@@ -121,53 +122,53 @@ TEST(KeyScores, ObservedIsSnapKv) {
 }
 
 TEST(KeyScores, ExpectedIsTheMeanOfAGaussianQuery) {
-  const Scene scene(4);
+  const EvictScene scene(4);
   const size_t head = 1;
-  std::vector<double> sums(kTokens, 0.0);
+  std::vector<double> sums(kEvictTokens, 0.0);
   for (size_t g = 0; g < 2; ++g) {
-    std::vector<double> mean(kDim, 0.0);
-    std::vector<double> cov(kDim * kDim, 0.0);
+    std::vector<double> mean(kEvictDim, 0.0);
+    std::vector<double> cov(kEvictDim * kEvictDim, 0.0);
     size_t n = 0;
     const auto& q = scene.queries[head * 2 + g];
-    for (size_t t = 0; t < kTokens; t += QueryRecord::kMomentStride, ++n) {
-      for (size_t i = 0; i < kDim; ++i) mean[i] += double{q[t * kDim + i]};
-      for (size_t i = 0; i < kDim * kDim; ++i)
-        cov[i] += double{q[t * kDim + i / kDim]} * double{q[t * kDim + i % kDim]};
+    for (size_t t = 0; t < kEvictTokens; t += QueryRecord::kMomentStride, ++n) {
+      for (size_t i = 0; i < kEvictDim; ++i) mean[i] += double{q[t * kEvictDim + i]};
+      for (size_t i = 0; i < kEvictDim * kEvictDim; ++i)
+        cov[i] += double{q[t * kEvictDim + i / kEvictDim]} * double{q[t * kEvictDim + i % kEvictDim]};
     }
     for (double& m : mean) m /= static_cast<double>(n);
-    for (size_t i = 0; i < kDim * kDim; ++i)
-      cov[i] = cov[i] / static_cast<double>(n) - mean[i / kDim] * mean[i % kDim];
+    for (size_t i = 0; i < kEvictDim * kEvictDim; ++i)
+      cov[i] = cov[i] / static_cast<double>(n) - mean[i / kEvictDim] * mean[i % kEvictDim];
     // The mean rotation over the next 512 positions as a matrix, from the rotated unit vectors.
-    std::vector<double> turn(kDim * kDim, 0.0);
+    std::vector<double> turn(kEvictDim * kEvictDim, 0.0);
     for (int32_t p = 0; p < 512; ++p) {
-      for (size_t j = 0; j < kDim; ++j) {
-        std::vector<float> unit(kDim, 0.0f);
+      for (size_t j = 0; j < kEvictDim; ++j) {
+        std::vector<float> unit(kEvictDim, 0.0f);
         unit[j] = 1.0f;
-        scene.rope.rotate(static_cast<int32_t>(kTokens) + p, unit.data(), 1, kDim);
-        for (size_t i = 0; i < kDim; ++i) turn[i * kDim + j] += double{unit[i]} / 512;
+        scene.rope.rotate(static_cast<int32_t>(kEvictTokens) + p, unit.data(), 1, kEvictDim);
+        for (size_t i = 0; i < kEvictDim; ++i) turn[i * kEvictDim + j] += double{unit[i]} / 512;
       }
     }
     std::vector<double> logits;
-    for (size_t j = 4; j < kTokens; ++j) {
-      std::vector<double> back(kDim, 0.0);  // turn' k
-      for (size_t a = 0; a < kDim; ++a) {
-        for (size_t b = 0; b < kDim; ++b)
-          back[a] += turn[b * kDim + a] * double{scene.keys[head][j * kDim + b]} * 0.25;
+    for (size_t j = 4; j < kEvictTokens; ++j) {
+      std::vector<double> back(kEvictDim, 0.0);  // turn' k
+      for (size_t a = 0; a < kEvictDim; ++a) {
+        for (size_t b = 0; b < kEvictDim; ++b)
+          back[a] += turn[b * kEvictDim + a] * double{scene.keys[head][j * kEvictDim + b]} * 0.25;
       }
       double logit = 0;
-      for (size_t a = 0; a < kDim; ++a) {
+      for (size_t a = 0; a < kEvictDim; ++a) {
         logit += back[a] * mean[a];
-        for (size_t b = 0; b < kDim; ++b) logit += 0.5 * back[a] * cov[a * kDim + b] * back[b];
+        for (size_t b = 0; b < kEvictDim; ++b) logit += 0.5 * back[a] * cov[a * kEvictDim + b] * back[b];
       }
       logits.push_back(logit);
     }
     const auto p = soft_max_of(logits);
-    for (size_t j = 4; j < kTokens; ++j) sums[j] += p[j - 4] / 2;
+    for (size_t j = 4; j < kEvictTokens; ++j) sums[j] += p[j - 4] / 2;
   }
-  std::vector<double> wanted(kTokens);
-  for (size_t j = 0; j < kTokens; ++j) {
+  std::vector<double> wanted(kEvictTokens);
+  for (size_t j = 0; j < kEvictTokens; ++j) {
     double norm = 0;
-    for (size_t d = 0; d < kDim; ++d) norm += std::pow(double{scene.values[head][j * kDim + d]}, 2);
+    for (size_t d = 0; d < kEvictDim; ++d) norm += std::pow(double{scene.values[head][j * kEvictDim + d]}, 2);
     wanted[j] = (sums[j] + 0.01) * std::sqrt(norm);
   }
   KeyScoring scoring;
@@ -178,21 +179,21 @@ TEST(KeyScores, ExpectedIsTheMeanOfAGaussianQuery) {
 }
 
 TEST(KeyScores, KeyDiffIsTheCosineToTheMeanDirection) {
-  const Scene scene(5);
-  std::vector<double> mean(kDim, 0.0);
-  std::vector<double> norms(kTokens);
+  const EvictScene scene(5);
+  std::vector<double> mean(kEvictDim, 0.0);
+  std::vector<double> norms(kEvictTokens);
   const auto& keys = scene.keys[0];
-  for (size_t j = 0; j < kTokens; ++j) {
-    for (size_t d = 0; d < kDim; ++d) norms[j] += std::pow(double{keys[j * kDim + d]}, 2);
+  for (size_t j = 0; j < kEvictTokens; ++j) {
+    for (size_t d = 0; d < kEvictDim; ++d) norms[j] += std::pow(double{keys[j * kEvictDim + d]}, 2);
     norms[j] = std::sqrt(norms[j]);
-    for (size_t d = 0; d < kDim; ++d) mean[d] += double{keys[j * kDim + d]} / norms[j];
+    for (size_t d = 0; d < kEvictDim; ++d) mean[d] += double{keys[j * kEvictDim + d]} / norms[j];
   }
   double length = 0;
   for (const double m : mean) length += m * m;
-  std::vector<double> wanted(kTokens, 0.0);
-  for (size_t j = 0; j < kTokens; ++j) {
-    for (size_t d = 0; d < kDim; ++d)
-      wanted[j] -= double{keys[j * kDim + d]} / norms[j] * mean[d] / std::sqrt(length);
+  std::vector<double> wanted(kEvictTokens, 0.0);
+  for (size_t j = 0; j < kEvictTokens; ++j) {
+    for (size_t d = 0; d < kEvictDim; ++d)
+      wanted[j] -= double{keys[j * kEvictDim + d]} / norms[j] * mean[d] / std::sqrt(length);
   }
   KeyScoring scoring;
   scoring.scorer = KeyScorer::kKeyDiff;
@@ -202,7 +203,7 @@ TEST(KeyScores, KeyDiffIsTheCosineToTheMeanDirection) {
 }
 
 TEST(KeyScores, SaysWhatIsMissing) {
-  Scene scene(6);
+  EvictScene scene(6);
   std::vector<float> scores;
   EXPECT_EQ(score_keys({}, scene.geometry, scene.kv, nullptr, 0, 0, scores).code(),
             Code::kFailedPrecondition);
@@ -218,12 +219,12 @@ TEST(KeyScores, SaysWhatIsMissing) {
 }
 
 TEST(QueryRecord, AfterAStepBackOlderQueriesAreNotAtHand) {
-  const Scene scene(8);
+  const EvictScene scene(8);
   QueryRecord record(scene.geometry, 32, false);
-  const std::vector<float> q(50 * 4 * kDim, 1.0f);
-  record.observe(0, q.data(), 4 * kDim, 0, 50, 0, 1);
+  const std::vector<float> q(50 * 4 * kEvictDim, 1.0f);
+  record.observe(0, q.data(), 4 * kEvictDim, 0, 50, 0, 1);
   EXPECT_EQ(record.recent(0), 32U);
-  record.observe(0, q.data(), 4 * kDim, 20, 5, 0, 1);
+  record.observe(0, q.data(), 4 * kEvictDim, 20, 5, 0, 1);
   EXPECT_EQ(record.recent(0), 5U);
   EXPECT_EQ(record.end(0), 25);
 }
@@ -311,57 +312,57 @@ TEST(ChooseKeys, HeadsCompeteAboveTheirFloor) {
 TEST(Evict, FullBudgetChangesNothing) {
   ThreadPool pool(2);
   for (const auto policy :
-       {KvPolicy::kFull, KvPolicy::kStreaming, KvPolicy::kRandom, KvPolicy::kSnapKv, KvPolicy::kPyramidKv,
+       {KvPolicy::kFull, KvPolicy::kWindow, KvPolicy::kRandom, KvPolicy::kSnapKv, KvPolicy::kPyramidKv,
         KvPolicy::kAdaKv, KvPolicy::kExpected, KvPolicy::kKeyDiff}) {
-    Scene scene(9);
+    EvictScene scene(9);
     EvictionOptions options;
     options.policy = policy;
     options.share = 1.0;
     const auto report = evict(options, scene.geometry, &scene.record, scene.kv, pool);
     ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_EQ(report->keys_before, 2 * kTokens);
-    EXPECT_EQ(report->keys_after, 2 * kTokens);
+    EXPECT_EQ(report->keys_before, 2 * kEvictTokens);
+    EXPECT_EQ(report->keys_after, 2 * kEvictTokens);
     EXPECT_FALSE(scene.kv.pruned()) << kv_policy_name(policy);
   }
 }
 
 TEST(Evict, HoldsTheBudgetAndLeavesOtherLayersAlone) {
   ThreadPool pool(2);
-  for (const auto policy : {KvPolicy::kStreaming, KvPolicy::kRandom, KvPolicy::kSnapKv, KvPolicy::kPyramidKv,
+  for (const auto policy : {KvPolicy::kWindow, KvPolicy::kRandom, KvPolicy::kSnapKv, KvPolicy::kPyramidKv,
                             KvPolicy::kAdaKv, KvPolicy::kExpected, KvPolicy::kKeyDiff}) {
-    Scene scene(10);
+    EvictScene scene(10);
     EvictionOptions options;
     options.policy = policy;
     options.tokens = 60;
     const auto report = evict(options, scene.geometry, &scene.record, scene.kv, pool);
     ASSERT_TRUE(report.ok()) << report.status().to_string();
     EXPECT_EQ(report->keys_after, 120U) << kv_policy_name(policy);
-    EXPECT_EQ(scene.kv.held_keys(1, 0), kTokens);
-    EXPECT_EQ(scene.kv.held_keys(1, 1), kTokens);
+    EXPECT_EQ(scene.kv.held_keys(1, 0), kEvictTokens);
+    EXPECT_EQ(scene.kv.held_keys(1, 1), kEvictTokens);
   }
 }
 
-TEST(Evict, StreamingTrimsWholeBlocksAsTheTextGrows) {
-  Scene scene(11);
+TEST(Evict, AWindowTrimsWholeBlocksAsTheTextGrows) {
+  EvictScene scene(11);
   EvictionOptions options;
-  options.policy = KvPolicy::kStreaming;
+  options.policy = KvPolicy::kWindow;
   options.tokens = 64;
-  ASSERT_TRUE(trim_streaming(options, scene.geometry, 64, scene.kv).ok());
-  EXPECT_EQ(scene.kv.held_keys(0, 0), 64U + (kTokens - 64) % 32);
-  EXPECT_EQ(scene.kv.held_keys(1, 0), kTokens);
-  float row[kDim];
+  ASSERT_TRUE(trim_window(options, scene.geometry, 64, scene.kv).ok());
+  EXPECT_EQ(scene.kv.held_keys(0, 0), 64U + (kEvictTokens - 64) % 32);
+  EXPECT_EQ(scene.kv.held_keys(1, 0), kEvictTokens);
+  float row[kEvictDim];
   const KvStreamRef stream = scene.kv.stream(0, 1);
-  kv_read(KvType::kF32, KvPart::kKey, stream.blocks[0].k, 0, row, kDim);
+  kv_read(KvType::kF32, KvPart::kKey, stream.blocks[0].k, 0, row, kEvictDim);
   EXPECT_EQ(row[0], scene.keys[1][0]);  // the sinks
   const size_t last = stream.keys - 1;
-  kv_read(KvType::kF32, KvPart::kKey, stream.blocks[last / 32].k, last % 32, row, kDim);
-  EXPECT_EQ(row[0], scene.keys[1][(kTokens - 1) * kDim]);
-  ASSERT_TRUE(trim_streaming(options, scene.geometry, 64, scene.kv).ok());  // nothing more to do
-  EXPECT_EQ(scene.kv.held_keys(0, 0), 64U + (kTokens - 64) % 32);
+  kv_read(KvType::kF32, KvPart::kKey, stream.blocks[last / 32].k, last % 32, row, kEvictDim);
+  EXPECT_EQ(row[0], scene.keys[1][(kEvictTokens - 1) * kEvictDim]);
+  ASSERT_TRUE(trim_window(options, scene.geometry, 64, scene.kv).ok());  // nothing more to do
+  EXPECT_EQ(scene.kv.held_keys(0, 0), 64U + (kEvictTokens - 64) % 32);
 }
 
 TEST(KvPolicyNames, GoThereAndBack) {
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < 9; ++i) {
     const auto policy = static_cast<KvPolicy>(i);
     EXPECT_EQ(kv_policy_from_name(kv_policy_name(policy)), policy);
   }

@@ -16,7 +16,7 @@ is() { [ "$(value "$1")" = True ]; }
 prompt="$(head -c 1200 "$repo/docs/batching.md") Say in one sentence what this is about."
 run_program run "$model" "$prompt" --greedy -n 24 -c 1024 -q
 cp "$scratch/out" "$scratch/plain"
-for policy in streaming random snapkv pyramidkv adakv expected keydiff; do
+for policy in window random snapkv pyramidkv adakv expected keydiff; do
   run_program run "$model" "$prompt" --greedy -n 24 -c 1024 -q --kv-policy $policy --kv-budget 1.0
   expect "$policy with all keys" 0
   check "$policy with all keys gives the same answer" cmp "$scratch/plain" "$scratch/out"
@@ -30,13 +30,13 @@ check "is said" is 'd["figures"]["kv"]["pruned"] and 0.24 < d["figures"]["kv"]["
 check "and takes fewer bytes" is "d['figures']['kv']['bytes'] < 0.5 * $full"
 
 # ---- what is forgotten ----
-run_program eval retrieval "$model" --lengths 384 --needles 1 --limit 8 --policies streaming:0.5,snapkv:0.5,expected:0.5 --json
+run_program eval retrieval "$model" --lengths 384 --needles 1 --limit 8 --policies window:0.5,snapkv:0.5,expected:0.5 --json
 expect "retrieval" 0
 row() { echo "[r for r in d['rows'] if r['policy'] == '$1' and r['question_known'] == $2][0]"; }
 check "the whole cache answers" is "$(row full True)['accuracy'] >= 0.75"
 check "eight texts each" is "all(r['texts'] == 8 for r in d['rows']) and len(d['rows']) == 8"
-check "a window forgets what lies before it" is "$(row streaming:0.5 True)['accuracy'] <= $(row full True)['accuracy'] - 0.25"
-check "SnapKV with the question known beats a window" is "$(row snapkv:0.5 True)['mean_logprob'] > $(row streaming:0.5 True)['mean_logprob']"
+check "a window forgets what lies before it" is "$(row window:0.5 True)['accuracy'] <= $(row full True)['accuracy'] - 0.25"
+check "SnapKV with the question known beats a window" is "$(row snapkv:0.5 True)['mean_logprob'] > $(row window:0.5 True)['mean_logprob']"
 check "half of the keys, half of the bytes" is "$(row expected:0.5 False)['kv_bytes'] < 0.65 * $(row full False)['kv_bytes']"
 run_program eval ppl "$model" "$repo/docs/batching.md" -c 512 --windows 2 --json
 plain=$(value 'd["perplexity"]')
