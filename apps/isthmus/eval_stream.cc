@@ -110,7 +110,8 @@ Status eval_stream(const EvalArgs& args, const Context& context) {
   ISTHMUS_RETURN_IF_ERROR(scorer->score(text, 0, text.size() - 1, ScoreMode::kWindow, stop,
                                         [&](size_t position, std::span<float> logits) {
                                           const size_t token = position + 1;
-                                          if (token % 1024 == 0) bar.show_steps("streaming", token, text.size());
+                                          if (token % 1024 == 0)
+                                            bar.show_steps("streaming", token, text.size());
                                           if (anew[token] == 0.0) return ok_status();
                                           for (Part& part : parts) {
                                             if (token < part.first || token >= part.last) continue;
