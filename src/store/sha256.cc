@@ -61,6 +61,15 @@ std::string sha256_of(std::string_view text) {
   return digest.ok() ? *digest : std::string();
 }
 
+Result<Digest> sha256_digest(std::span<const std::byte> bytes) {
+  Digest out{};
+  unsigned size = 0;
+  const int good = EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(out.data()), &size,
+                              EVP_sha256(), nullptr);
+  if (good != 1 || size != out.size()) return internal_error("SHA-256 failed inside OpenSSL");
+  return out;
+}
+
 Status hash_bytes(FolderFile& file, uint64_t bytes, Sha256& hash, const StopPolicy& stop,
                   const std::function<void(uint64_t)>& progress) {
   std::vector<std::byte> buffer(kHashStep);

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/cancel.h"
+#include "base/digest.h"
 #include "base/status.h"
 #include "os/paths_folder.h"
 
@@ -37,6 +38,9 @@ bool is_sha256(std::string_view text);
 
 /// Digest of a short text.
 std::string sha256_of(std::string_view text);
+
+/// The digest as bytes: a DigestFunction.
+Result<Digest> sha256_digest(std::span<const std::byte> bytes);
 
 /// Feeds the next `bytes` bytes of `file`, from its current position, to `hash`; kCorrupt when it ends early.
 /// `progress` (may be empty) gets the number of bytes of each step.
