@@ -29,7 +29,8 @@ std::span<const std::byte> record_piece(std::span<const std::byte> data, uint64_
 
 uint64_t head_bytes_for(uint64_t keys, uint64_t label, uint64_t description, uint64_t data_bytes) {
   return round_up<uint64_t>(
-      kRecordFixed + keys * sizeof(Digest) + label + description + 8 * record_pieces(data_bytes), kRecordAlign);
+      kRecordFixed + keys * sizeof(Digest) + label + description + 8 * record_pieces(data_bytes),
+      kRecordAlign);
 }
 
 /// Writes into a buffer that is large enough.
@@ -135,10 +136,10 @@ Result<ParsedHead> parse_head(std::span<const std::byte> bytes) {
   sizes.keys = keys.value_or(0);
   sizes.label = label.value_or(0);
   sizes.description = description.value_or(0);
-  const bool sized = sizes.keys > 0 && sizes.keys <= kMaxRecordKeys && sizes.label <= kMaxRecordLabel &&
-                     sizes.description <= kMaxRecordDescription && zero.value_or(1) == 0 &&
-                     out.size.head ==
-                         head_bytes_for(sizes.keys, sizes.label, sizes.description, out.size.data);
+  const bool sized =
+      sizes.keys > 0 && sizes.keys <= kMaxRecordKeys && sizes.label <= kMaxRecordLabel &&
+      sizes.description <= kMaxRecordDescription && zero.value_or(1) == 0 &&
+      out.size.head == head_bytes_for(sizes.keys, sizes.label, sizes.description, out.size.data);
   if (!sized) return corrupt("the KV record's head does not add up");
   out.head.first_token = first_token.value_or(0);
   out.head.tokens = tokens.value_or(0);

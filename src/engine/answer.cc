@@ -42,6 +42,11 @@ void Answer::prompt_read(size_t reused, Time now) {
   result_.figures.prefill_seconds = seconds_between(accepted_, now);
 }
 
+void Answer::from_tier(size_t tokens, double seconds) {
+  result_.figures.stored_tokens = tokens;
+  result_.figures.restore_seconds = tokens > 0 ? seconds : 0;
+}
+
 bool Answer::may_go_on(Time now) {
   if (result_.tokens.size() >= request_.max_tokens) return end(FinishReason::kLength);
   if (request_.stop.token.cancelled()) return end(FinishReason::kCancelled);

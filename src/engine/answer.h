@@ -28,6 +28,8 @@ class Answer {
 
   /// The prompt was read: `reused` of its tokens were there before.
   void prompt_read(size_t reused, Time now);
+  /// `tokens` of those came from the tier below memory, which took `seconds`.
+  void from_tier(size_t tokens, double seconds);
   /// False when there is nothing more to sample: the length is reached, the request cancelled or overdue.
   bool may_go_on(Time now);
   /// The next token, from the logits [vocab] after the newest one; nothing but the draw's state changes.

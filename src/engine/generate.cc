@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "engine/answer.h"
+#include "engine/prefix_store.h"
 
 namespace isthmus {
 namespace {
@@ -45,10 +46,17 @@ class Run {
   }
 
   Status read_prompt() {
-    const size_t reused = session_.keep_common_prefix(request_.prompt);
+    PrefixRestore found;
+    if (request_.prefixes != nullptr) {
+      found = request_.prefixes->restore(session_, request_.prompt);
+    } else {
+      found.memory_tokens = session_.keep_common_prefix(request_.prompt);
+    }
+    const size_t reused = found.memory_tokens + found.stored_tokens;
     const auto rest = std::span(request_.prompt).subspan(reused);
     ISTHMUS_RETURN_IF_ERROR(session_.append(rest, Purpose::kPrompt, request_.stop));
     answer_.prompt_read(reused, SteadyClock::now());
+    answer_.from_tier(found.stored_tokens, found.seconds);
     return session_.evict();
   }
 

@@ -11,6 +11,8 @@
 
 namespace isthmus {
 
+class PrefixStore;
+
 enum class FinishReason {
   kStopToken,   // a token that ends a turn
   kStopString,  // one of the caller's strings
@@ -48,12 +50,17 @@ struct GenerateRequest {
   /// Called once per generated token, before its text.
   std::function<void(const Sampled&)> on_token;
   StopPolicy stop;
+  /// Where beginnings of prompts may be found that were read before; null: in the session alone. A Batcher
+  /// does not look there.
+  PrefixStore* prefixes = nullptr;
 };
 
 /// Times in seconds on the monotonic clock.
 struct RunFigures {
   size_t prompt_tokens = 0;
-  size_t reused_tokens = 0;  // of the prompt, found in the session's KV or the batch's prefix tree
+  size_t reused_tokens = 0;    // of the prompt, found in the session's KV, the batch's prefix tree or a tier
+  size_t stored_tokens = 0;    // of those, from the tier below memory
+  double restore_seconds = 0;  // that this took, part of prefill_seconds
   size_t generated_tokens = 0;
   double prefill_seconds = 0;
   double ttft_seconds = 0;          // request accepted to first token sampled

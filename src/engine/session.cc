@@ -218,6 +218,16 @@ size_t Session::keep_common_prefix(std::span<const TokenId> wanted) {
   return 0;
 }
 
+Status Session::append_stored(const KvRecord& record, size_t from, size_t count) {
+  ISTHMUS_RETURN_IF_ERROR(truncate(tokens_.size() / kBlockKeys * kBlockKeys));
+  if (count * kBlockKeys > room()) return resource_exhausted("the stored text does not fit the context");
+  logits_valid_ = false;
+  ISTHMUS_RETURN_IF_ERROR(record.append_to(kv_, from, count));
+  const auto first = record.tokens().begin() + static_cast<ptrdiff_t>(from * kBlockKeys);
+  tokens_.insert(tokens_.end(), first, first + static_cast<ptrdiff_t>(count * kBlockKeys));
+  return ok_status();
+}
+
 Result<std::unique_ptr<Session>> Session::fork() const {
   std::unique_ptr<Session> out(new Session(model_));
   ISTHMUS_ASSIGN_OR_RETURN(out->workspace_, out->model_->make_workspace());

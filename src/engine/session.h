@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "engine/kv_eviction.h"
 #include "engine/language_model.h"
+#include "kv/kv_record.h"
 
 namespace isthmus {
 
@@ -58,6 +59,8 @@ class Session {
   size_t room() const { return endless() ? SIZE_MAX / 2 : model_->context() - tokens_.size(); }
   /// Tokens of the longest text.
   size_t capacity() const { return endless() ? SIZE_MAX / 2 : model_->context(); }
+  /// Their KV, for who keeps it elsewhere.
+  const KvSequence& kv() const { return kv_; }
 
   /// Reads `tokens` in steps. kResourceExhausted when they do not fit the context: nothing is read then.
   /// `best` > 0: only the largest `best` logits after the newest token are wanted (ForwardStep::best).
@@ -99,6 +102,10 @@ class Session {
   /// Makes the held tokens the longest common prefix with `wanted`, short of its last token (whose logits
   /// will be needed); returns how many are kept. Which part was reused is thereby known to the caller.
   size_t keep_common_prefix(std::span<const TokenId> wanted);
+  /// Takes blocks [from, from + count) of a record in as the next tokens, in the place of reading them. The
+  /// record must follow the whole blocks held, of which what is held beyond them is forgotten first. logits()
+  /// are gone. On an error nothing but that has changed. The errors of KvRecord::append_to().
+  Status append_stored(const KvRecord& record, size_t from, size_t count);
   /// A second session at the same point. Needs KV blocks only as the two grow apart.
   Result<std::unique_ptr<Session>> fork() const;
 

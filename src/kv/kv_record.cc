@@ -31,9 +31,9 @@ void append_value(std::vector<std::byte>& out, const T& value) {
 std::vector<std::byte> encode_space(const KvSpace& space) {
   std::vector<std::byte> out;
   for (const uint32_t value : {space.layers, space.kv_heads, space.head_dim}) append_value(out, value);
-  for (const uint8_t value : {static_cast<uint8_t>(space.k_type), static_cast<uint8_t>(space.v_type),
-                              static_cast<uint8_t>(space.key_encoding),
-                              static_cast<uint8_t>(space.exactness)}) {
+  for (const uint8_t value :
+       {static_cast<uint8_t>(space.k_type), static_cast<uint8_t>(space.v_type),
+        static_cast<uint8_t>(space.key_encoding), static_cast<uint8_t>(space.exactness)}) {
     append_value(out, value);
   }
   append_value(out, uint32_t{space.computed_by});
@@ -191,8 +191,7 @@ Result<std::vector<std::byte>> encode_kv_record(const KvSequence& kv, const KvSp
   head.first_token = static_cast<uint32_t>(first * kBlockKeys);
   head.tokens = static_cast<uint32_t>(count * kBlockKeys);
   head.description = encode_space(space);
-  append_bytes(head.description,
-               std::as_bytes(tokens.subspan(first * kBlockKeys, count * kBlockKeys)));
+  append_bytes(head.description, std::as_bytes(tokens.subspan(first * kBlockKeys, count * kBlockKeys)));
   const size_t bytes = stream_block_bytes(space);
   RecordWriter writer(std::move(head), kv_space_block_bytes(space) * count);
   for (size_t block = 0; block < count; ++block) {
@@ -202,8 +201,8 @@ Result<std::vector<std::byte>> encode_kv_record(const KvSequence& kv, const KvSp
       return failed_precondition("block " + std::to_string(first + block) + " cannot be kept: it " + problem);
     }
     for (size_t stream = 0; stream < shared.ids().size(); ++stream) {
-      std::memcpy(writer.data().data() + (stream * count + block) * bytes,
-                  kv.pool()->k(shared.ids()[stream]), bytes);
+      std::memcpy(writer.data().data() + (stream * count + block) * bytes, kv.pool()->k(shared.ids()[stream]),
+                  bytes);
     }
   }
   return writer.finish();
@@ -219,8 +218,8 @@ Result<KvRecord> KvRecord::parse(std::span<const std::byte> bytes) {
   if (!decode_space(reader, out.space_)) return corrupt("the KV record's shape is out of range");
   out.space_.identity = out.head_.identity;
   const auto tokens = reader.take(blocks * kBlockKeys * sizeof(int32_t));
-  if (!tokens || !reader.at_end() || blocks > kKvRecordBlocks ||
-      out.head_.tokens != blocks * kBlockKeys || out.head_.first_token % kBlockKeys != 0) {
+  if (!tokens || !reader.at_end() || blocks > kKvRecordBlocks || out.head_.tokens != blocks * kBlockKeys ||
+      out.head_.first_token % kBlockKeys != 0) {
     return corrupt("the KV record's tokens do not match its keys");
   }
   out.tokens_.resize(blocks * kBlockKeys);

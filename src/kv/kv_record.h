@@ -83,8 +83,8 @@ class KvRecord {
   Status check_keys(DigestFunction digest) const;
   /// How many whole blocks of `text`, from the record's first on, have the record's tokens.
   size_t matching_blocks(std::span<const int32_t> text) const;
-  /// Appends blocks [from, from + count) of the record to `kv`, which holds exactly the tokens before them and
-  /// nothing pending. All or nothing. check_space() must have been OK for the space of `kv`.
+  /// Appends blocks [from, from + count) of the record to `kv`, which holds exactly the tokens before them
+  /// and nothing pending. All or nothing. check_space() must have been OK for the space of `kv`.
   Status append_to(KvSequence& kv, size_t from, size_t count) const;
 
  private:

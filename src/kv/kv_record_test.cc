@@ -93,7 +93,10 @@ struct Sample {
   std::vector<int32_t> text;
   KvKeys keys;
   explicit Sample(size_t tokens = 300, KvType type = KvType::kF16)
-      : pool(record_pool(ledger, type)), kv(read_rows(pool, tokens)), space(space_of(kv)), text(record_text(tokens)) {
+      : pool(record_pool(ledger, type)),
+        kv(read_rows(pool, tokens)),
+        space(space_of(kv)),
+        text(record_text(tokens)) {
     keys = *kv_keys(space, text, test_digest);
   }
   std::vector<std::byte> record(size_t first, size_t count) const {

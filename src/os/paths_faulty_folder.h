@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 
@@ -21,6 +22,16 @@ struct FaultPlan {
   bool fail_file_sync = false;
   bool fail_folder_sync = false;
   bool fail_rename = false;
+
+  /// Steps that change something (creating, writing, syncing, renaming, removing) since the plan was made.
+  uint64_t steps = 0;
+  /// This step (from 0) and all after it fail; a write writes half of its bytes first.
+  uint64_t fail_from = std::numeric_limits<uint64_t>::max();
+  /// Called in the place of the first that fails: a test may end the process there.
+  std::function<void()> on_failure = {};
+
+  /// Counts a step; its error when it has to fail.
+  Status step();
 };
 
 /// `real` with the faults of `plan`. Locks are never failed.

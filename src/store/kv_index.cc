@@ -171,7 +171,8 @@ Status KvIndex::prepare() {
   sqlite3_busy_timeout(db_.get(), kBusyMilliseconds);
   sqlite3_extended_result_codes(db_.get(), 1);
   // A record is safe before its row is written, so the index need not be synced at each commit.
-  ISTHMUS_RETURN_IF_ERROR(run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA trusted_schema=OFF;"));
+  ISTHMUS_RETURN_IF_ERROR(
+      run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA trusted_schema=OFF;"));
   ISTHMUS_ASSIGN_OR_RETURN(const int64_t found, first_number(db_.get(), "PRAGMA user_version"));
   if (found == kIndexVersion) {
     Statement quick(db_.get(), "PRAGMA quick_check(1)");
@@ -254,10 +255,11 @@ Result<uint64_t> KvIndex::total_bytes() {
 }
 
 Result<std::optional<KvIndexRow>> KvIndex::oldest_leaf(const std::optional<Digest>& spared) {
-  Statement s(db_.get(), std::string("SELECT ") + kColumns +
-                             " FROM record r WHERE r.name != ? AND NOT EXISTS (SELECT 1 FROM part q JOIN record c "
-                             "ON c.parent = q.key WHERE q.record = r.name AND c.name != r.name) "
-                             "ORDER BY r.used, r.name LIMIT 1");
+  Statement s(db_.get(),
+              std::string("SELECT ") + kColumns +
+                  " FROM record r WHERE r.name != ? AND NOT EXISTS (SELECT 1 FROM part q JOIN record c "
+                  "ON c.parent = q.key WHERE q.record = r.name AND c.name != r.name) "
+                  "ORDER BY r.used, r.name LIMIT 1");
   ISTHMUS_ASSIGN_OR_RETURN(const bool row, s.bind(spared.value_or(Digest{})).step());
   if (!row) return std::optional<KvIndexRow>();
   ISTHMUS_ASSIGN_OR_RETURN(KvIndexRow out, read_row(s));

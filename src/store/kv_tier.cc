@@ -239,7 +239,8 @@ void KvTier::flush_uses() {
 
 /// Evicts until `bytes` more are within the quota. Never the record on which the new one stands.
 Status KvTier::make_room(uint64_t bytes, const std::optional<Digest>& spared) {
-  if (bytes > options_.quota) return resource_exhausted("the quota of the KV tier is too small for the record");
+  if (bytes > options_.quota)
+    return resource_exhausted("the quota of the KV tier is too small for the record");
   ISTHMUS_ASSIGN_OR_RETURN(uint64_t total, index_->total_bytes());
   while (total > options_.quota - bytes) {
     ISTHMUS_ASSIGN_OR_RETURN(const auto leaf, index_->oldest_leaf(spared));
@@ -287,6 +288,7 @@ Status KvTier::write(std::span<const std::byte> record) {
   if (!figures_.read_only.empty()) {
     return failed_precondition("the KV tier is read-only: " + figures_.read_only);
   }
+  flush_uses();
   const KvIndexRow row = index_row(parsed->head, record.size(), now());
   auto parent = index_->find(row.parent);
   if (!parent.ok()) {
@@ -295,7 +297,6 @@ Status KvTier::write(std::span<const std::byte> record) {
     ISTHMUS_RETURN_IF_ERROR(parent.status());
   }
   ISTHMUS_ASSIGN_OR_RETURN(const FolderLock held, lock());
-  flush_uses();
   const std::string file = hex_of(row.name);
   // It may be there without all of its keys in the index, where records overlap.
   if (examine(file).ok()) return index_->add({&row, 1});
