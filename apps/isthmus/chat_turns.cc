@@ -46,13 +46,21 @@ Status ChatTurns::ask(const std::string& text) {
   request.on_full = options_.shift ? ContextPolicy::kShift : ContextPolicy::kStop;
   if (options_.shift) request.keep_tokens = system_tokens(request.prompt);
   request.stop.token = interrupt().token();
+  if (options_.prefixes != nullptr) request.prefixes = options_.prefixes->store();
   bool writable = true;
   request.on_text = [&writable](std::string_view piece) { return writable = write_answer(piece); };
   auto result = generate(session_, request);
   if (result.status().code() == Code::kCancelled) return take_back(cancelled("[stopped]"));
   if (!result.ok()) return take_back(result.status());
   if (!writable) return io_error("the answer cannot be written");
-  return finish(*result);
+  ISTHMUS_RETURN_IF_ERROR(finish(*result));
+  keep(request.prompt);
+  return ok_status();
+}
+
+/// After the answer is out: the next question is still to be typed.
+void ChatTurns::keep(const std::vector<TokenId>& prompt) {
+  if (options_.prefixes != nullptr) options_.prefixes->save(session_, prompt);
 }
 
 Status ChatTurns::finish(const GenerateResult& result) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/isthmus/prefix_args.h"
 #include "engine/chat.h"
 #include "engine/generate.h"
 
@@ -18,7 +19,8 @@ struct TurnOptions {
   /// When the context is full, leave out the oldest turns; else the answer ends and says so.
   bool shift = false;
   bool show_figures = false;
-  size_t draft_tokens = 0;  // of speculation; 0: off
+  size_t draft_tokens = 0;          // of speculation; 0: off
+  PrefixCache* prefixes = nullptr;  // null: prompts are not kept
 };
 
 class ChatTurns {
@@ -42,6 +44,7 @@ class ChatTurns {
   size_t system_tokens(const std::vector<TokenId>& prompt) const;
   Status take_back(const Status& why);
   Status finish(const GenerateResult& result);
+  void keep(const std::vector<TokenId>& prompt);
 
   Session& session_;
   Conversation conversation_;

@@ -19,6 +19,7 @@ struct ChatOptions {
   ModelArgs model;
   SamplerArgs sampler;
   LookupArgs lookup;
+  PrefixArgs prefix;
   TurnOptions turns;
   std::string system;
 };
@@ -150,6 +151,8 @@ Status chat(const ChatOptions& o, const CLI::App& app, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(turn_options.draft_tokens, draft_tokens(app, o.lookup));
   ISTHMUS_ASSIGN_OR_RETURN(ModelOptions options, model_options(o.model));
   options.draft_tokens = turn_options.draft_tokens;
+  ISTHMUS_ASSIGN_OR_RETURN(PrefixCache prefixes, PrefixCache::open(o.prefix, o.model, context));
+  turn_options.prefixes = &prefixes;
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(o.model, std::move(options), context));
   ISTHMUS_RETURN_IF_ERROR(model->chat_template().status());
   ISTHMUS_RETURN_IF_ERROR(check_sampler_params(sampler, model->config().vocab));
@@ -183,6 +186,7 @@ Command chat_command() {
             ->check(CLI::PositiveNumber);
         app.add_flag("--shift", o->turns.shift, "when the context is full, leave out the oldest turns");
         app.add_flag("--figures", o->turns.show_figures, "show the figures after each answer");
+        add_prefix_args(app, o->prefix);
         add_lookup_args(app, o->lookup);
         add_sampler_args(app, o->sampler);
         return Action([o, &app](const Context& context) { return chat(*o, app, context); });

@@ -8,6 +8,7 @@
 #include "apps/isthmus/input.h"
 #include "apps/isthmus/model_args.h"
 #include "apps/isthmus/output.h"
+#include "apps/isthmus/prefix_args.h"
 #include "engine/chat.h"
 #include "engine/generate.h"
 #include "os/energy.h"
@@ -19,6 +20,7 @@ struct RunOptions {
   ModelArgs model;
   SamplerArgs sampler;
   LookupArgs lookup;
+  PrefixArgs prefix;
   std::string prompt;
   std::string system;
   std::vector<std::string> stops;
@@ -55,7 +57,8 @@ nlohmann::ordered_json logprobs_json(const LanguageModel& model, const std::vect
 
 nlohmann::ordered_json result_json(const LanguageModel& model, const RunOptions& o,
                                    const GenerateResult& result, const SamplerParams& sampler,
-                                   const std::optional<Energy>& energy, const HeadFigures& head) {
+                                   const std::optional<Energy>& energy, const HeadFigures& head,
+                                   PrefixCache& prefixes) {
   nlohmann::ordered_json out = {
       {"model", o.model.model}, {"text", result.text}, {"finish_reason", finish_reason_name(result.reason)}};
   if (!result.stop_string.empty()) out["stop_string"] = result.stop_string;
@@ -76,6 +79,7 @@ nlohmann::ordered_json result_json(const LanguageModel& model, const RunOptions&
   out["figures"]["planned_memory_bytes"] = model.memory_plan().total();
   out["packed_cache"] = packed_cache_json(model);
   out["head"] = head_json(model, &head);
+  out["prefix_cache"] = prefixes.json();
   return out;
 }
 
@@ -120,6 +124,7 @@ Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(request.speculate.max_draft, draft_tokens(app, o.lookup));
   ISTHMUS_ASSIGN_OR_RETURN(ModelOptions options, model_options(o.model));
   options.draft_tokens = request.speculate.max_draft;
+  ISTHMUS_ASSIGN_OR_RETURN(PrefixCache prefixes, PrefixCache::open(o.prefix, o.model, context));
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(o.model, std::move(options), context));
   ISTHMUS_ASSIGN_OR_RETURN(const auto session, Session::create(model));
   ISTHMUS_ASSIGN_OR_RETURN(request.prompt, encode_prompt(*model, o, prompt));
@@ -129,6 +134,7 @@ Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
   request.max_tokens = o.max_tokens;
   request.on_full = o.shift ? ContextPolicy::kShift : ContextPolicy::kStop;
   request.stop.token = context.stop;
+  request.prefixes = prefixes.store();
   if (o.timeout > 0) {
     request.stop.deadline =
         std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -148,15 +154,18 @@ Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
     const auto used = span->finish();
     if (used.ok()) energy = *used;
   }
+  const bool stopped = result.reason == FinishReason::kCancelled;
   if (context.json) {
-    print_json(result_json(*model, o, result, request.sampler, energy, session->head_figures()));
+    if (!stopped) prefixes.save(*session, request.prompt);
+    print_json(result_json(*model, o, result, request.sampler, energy, session->head_figures(), prefixes));
   } else {
     if (!result.text.empty() && result.text.back() != '\n') static_cast<void>(write_answer("\n"));
     if (!o.quiet) {
       say("[{}; {}]\n", finish_reason_name(result.reason), figures_line(result.figures, energy));
     }
+    if (!stopped) prefixes.save(*session, request.prompt);
   }
-  if (result.reason == FinishReason::kCancelled) return cancelled("stopped by the user");
+  if (stopped) return cancelled("stopped by the user");
   if (result.reason == FinishReason::kDeadline)
     return deadline_exceeded("the time limit has passed; the answer above is cut");
   return ok_status();
@@ -192,6 +201,7 @@ Command run_command() {
                            "report this many alternatives per token, with --json (default: none)");
             app.add_option("--timeout", o->timeout, "stop after this many seconds (default: never)")
                 ->check(CLI::Range(0.001, 1e9));
+            add_prefix_args(app, o->prefix);
             add_lookup_args(app, o->lookup);
             add_sampler_args(app, o->sampler);
             return Action([o, &app](const Context& context) { return run(*o, app, context); });

@@ -44,6 +44,7 @@ std::string known_words(const std::string& argument) {
   static const std::map<std::string, std::string> kWords = {
       {"SHELL", "bash zsh fish"},
       {"TASK", "ppl kl choice humaneval"},
+      {"ACTION", "list drop export import"},
       {"--kv", "f32 f16 bf16 q8_0"},
       {"--precision", "default fast f32"},
       {"--mode", "window token"},

@@ -32,7 +32,12 @@ double quantile(std::vector<double> values, double q) {
 
 std::string figures_line(const RunFigures& f, const std::optional<Energy>& energy) {
   std::string out = fmt::format("{} + {} tokens", f.prompt_tokens, f.generated_tokens);
-  if (f.reused_tokens > 0) out += fmt::format(" ({} reused)", f.reused_tokens);
+  if (f.stored_tokens > 0) {
+    out += fmt::format(" ({} reused, {} of them from flash in {:.0f} ms)", f.reused_tokens, f.stored_tokens,
+                       f.restore_seconds * 1e3);
+  } else if (f.reused_tokens > 0) {
+    out += fmt::format(" ({} reused)", f.reused_tokens);
+  }
   out += fmt::format(", TTFT {:.0f} ms, prompt {:.0f} tokens/s", f.ttft_seconds * 1e3,
                      rate(read_tokens(f), f.prefill_seconds));
   if (!f.gap_seconds.empty()) {
@@ -61,6 +66,8 @@ nlohmann::ordered_json figures_json(const RunFigures& f, const std::optional<Ene
   nlohmann::ordered_json out = {
       {"prompt_tokens", f.prompt_tokens},
       {"reused_tokens", f.reused_tokens},
+      {"reused_from", {{"memory", f.reused_tokens - f.stored_tokens}, {"flash", f.stored_tokens}}},
+      {"restore_ms", f.restore_seconds * 1e3},
       {"generated_tokens", f.generated_tokens},
       {"ttft_ms", f.ttft_seconds * 1e3},
       {"tbt_p50_ms", quantile(f.gap_seconds, 0.5) * 1e3},

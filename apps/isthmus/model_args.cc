@@ -55,6 +55,10 @@ Result<std::string> read_template(const std::string& argument) {
 void add_model_args(CLI::App& app, ModelArgs& args, bool chat) {
   app.add_option("MODEL", args.model, "a catalogue name, a pulled model's name, or the path of a GGUF file")
       ->required();
+  add_model_flags(app, args, chat);
+}
+
+void add_model_flags(CLI::App& app, ModelArgs& args, bool chat) {
   app.add_option("-t,--threads", args.threads, "threads (default: as many as can run at once)")
       ->check(CLI::Range(size_t{1}, size_t{1024}));
   app.add_option("-c,--ctx", args.context, "tokens of context to hold (default: the model's, at most 4096)")

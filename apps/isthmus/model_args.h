@@ -29,9 +29,11 @@ struct ModelArgs {
   StoreFlags store;
 };
 
-/// MODEL, --threads, --ctx, --memory, --kv, --kv-policy, --kv-budget, --precision, --head, --no-cache,
-/// --models-dir and, with `chat`,
+/// --threads, --ctx, --memory, --kv, --kv-policy, --kv-budget, --precision, --head, --no-cache, --models-dir
+/// and, with `chat`,
 /// --template.
+void add_model_flags(CLI::App& app, ModelArgs& args, bool chat);
+/// The same with MODEL before them.
 void add_model_args(CLI::App& app, ModelArgs& args, bool chat);
 
 /// The path of MODEL: a file, a pulled model, or a catalogue name, which is pulled now (progress on stderr).

@@ -20,14 +20,23 @@ size_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
 
 }  // namespace
 
-Result<Digest> model_kv_identity(const Digest& model, DigestFunction digest) {
-  const std::string text = "isthmus model kv " + std::to_string(kKvArithmeticVersion) + " " + hex_of(model);
+RopeChoice rope_choice(const ModelConfig& config, size_t context) {
+  if (config.rope_factors_long.empty() || config.rope_factors_short.empty()) return RopeChoice::kOnly;
+  return context > config.rope.original_context ? RopeChoice::kLong : RopeChoice::kShort;
+}
+
+Result<Digest> model_kv_identity(const Digest& model, RopeChoice rope, DigestFunction digest) {
+  const std::string text = "isthmus model kv " + std::to_string(kKvArithmeticVersion) + " rope " +
+                           std::to_string(static_cast<int>(rope)) + " " + hex_of(model);
   return digest(std::as_bytes(std::span(text)));
 }
 
 Result<KvSpace> PrefixStore::space(const Session& session) const {
   ISTHMUS_ASSIGN_OR_RETURN(const Digest salt, options_.digest(std::as_bytes(std::span(options_.salt))));
-  return kv_space(session.kv(), session.model().prompt_compute(), options_.identity, salt);
+  const LanguageModel& model = session.model();
+  const RopeChoice rope = rope_choice(model.config(), model.context());
+  ISTHMUS_ASSIGN_OR_RETURN(const Digest identity, model_kv_identity(options_.model, rope, options_.digest));
+  return kv_space(session.kv(), model.prompt_compute(), identity, salt);
 }
 
 PrefixRestore PrefixStore::restore(Session& session, std::span<const TokenId> prompt) {

@@ -25,8 +25,8 @@ namespace isthmus {
 struct PrefixStoreOptions {
   RecordTier* tier = nullptr;
   DigestFunction digest = nullptr;
-  /// Of the model's files and whatever else makes its KV (model_kv_identity()).
-  Digest identity{};
+  /// Of the model's files.
+  Digest model{};
   std::string salt = {};   // texts of different salts never meet
   std::string label = {};  // the model's name, for lists
 };
@@ -78,7 +78,11 @@ class PrefixStore {
 /// Raised when the bits of KV change with the program.
 inline constexpr uint32_t kKvArithmeticVersion = 1;
 
-/// The identity of a model's KV: `model` is the digest of its files.
-Result<Digest> model_kv_identity(const Digest& model, DigestFunction digest);
+/// Which of a model's rotations is in use (rope_for_context()): some have one for long contexts.
+enum class RopeChoice : uint8_t { kOnly, kShort, kLong };
+RopeChoice rope_choice(const ModelConfig& config, size_t context);
+
+/// KvSpace::identity: `model` is the digest of the model's files, of which all else about it follows.
+Result<Digest> model_kv_identity(const Digest& model, RopeChoice rope, DigestFunction digest);
 
 }  // namespace isthmus

@@ -159,7 +159,7 @@ TEST(PrefixStore, SaltsAndModelsDoNotMeet) {
   const auto request = sampled_request(random_prompt(rng, 100), 3);
   std::vector<PrefixStoreOptions> all(3, prefix_options(tier));
   all[1].salt = "another app";
-  all[2].identity[0] = std::byte{1};
+  all[2].model[0] = std::byte{1};
   for (const PrefixStoreOptions& options : all) {
     PrefixStore store(options);
     EXPECT_EQ(run_with(model, store, request).result.figures.stored_tokens, 0U);
@@ -168,6 +168,19 @@ TEST(PrefixStore, SaltsAndModelsDoNotMeet) {
     PrefixStore store(options);
     EXPECT_EQ(run_with(model, store, request).result.figures.stored_tokens, 96U);
   }
+}
+
+TEST(PrefixStore, LongContextsHaveAnIdentityOfTheirOwn) {
+  ModelConfig config;
+  EXPECT_EQ(rope_choice(config, 1000), RopeChoice::kOnly);
+  config.rope_factors_short = {1};
+  config.rope_factors_long = {2};
+  config.rope.original_context = 4096;
+  EXPECT_EQ(rope_choice(config, 4096), RopeChoice::kShort);
+  EXPECT_EQ(rope_choice(config, 4097), RopeChoice::kLong);
+  const auto identity = [](RopeChoice rope) { return *model_kv_identity({}, rope, prefix_digest); };
+  EXPECT_NE(identity(RopeChoice::kOnly), identity(RopeChoice::kShort));
+  EXPECT_NE(identity(RopeChoice::kLong), identity(RopeChoice::kShort));
 }
 
 TEST(PrefixStore, TheLastTokenIsAlwaysRead) {
