@@ -50,8 +50,7 @@ struct Exported {
 
 Result<KvSpace> space_of(const Session& session, const Digest& model) {
   const LanguageModel& of = session.model();
-  ISTHMUS_ASSIGN_OR_RETURN(const Digest identity,
-                           model_kv_identity(model, rope_choice(of.config(), of.context()), sha256_digest));
+  ISTHMUS_ASSIGN_OR_RETURN(const Digest identity, model_kv_identity(model, rope_choice(of), sha256_digest));
   ISTHMUS_ASSIGN_OR_RETURN(const Digest salt, sha256_digest({}));
   return kv_space(session.kv(), of.prompt_compute(), identity, salt);
 }
@@ -67,9 +66,9 @@ Result<Exported> write_kv_file(const Session& session, const Digest& model, cons
   std::vector<std::vector<std::byte>> records;
   uint64_t bytes = 0;
   for (size_t at = 0; at < blocks; at += kKvRecordBlocks) {
-    ISTHMUS_ASSIGN_OR_RETURN(auto record,
-                             encode_kv_record(session.kv(), space, keys, session.tokens(), at,
-                                              std::min(kKvRecordBlocks, blocks - at), args.model.model));
+    ISTHMUS_ASSIGN_OR_RETURN(
+        auto record, encode_kv_record(session.kv(), space, keys, session.tokens(), at,
+                                      std::min(kKvRecordBlocks, blocks - at), model_label(args.model.model)));
     bytes += record.size();
     records.push_back(std::move(record));
   }

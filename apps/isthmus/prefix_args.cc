@@ -15,6 +15,8 @@ void add_prefix_args(CLI::App& app, PrefixArgs& args) {
                "(--prefix-cache=SIZE; without a size 4GB)");
 }
 
+std::string model_label(const std::string& model) { return model.substr(model.rfind('/') + 1); }
+
 Result<Digest> model_digest(const std::string& path, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::open(path));
   StopPolicy stop;
@@ -39,7 +41,7 @@ Status PrefixCache::open_tier(uint64_t quota, const ModelArgs& model, const std:
   PrefixStoreOptions options;
   options.digest = sha256_digest;
   ISTHMUS_ASSIGN_OR_RETURN(options.model, model_digest(path, context));
-  options.label = model.model;
+  options.label = model_label(model.model);
   ISTHMUS_ASSIGN_OR_RETURN(const std::string folder, standard_kv_folder());
   KvTierOptions tier;
   tier.quota = quota;

@@ -20,6 +20,9 @@ struct PrefixArgs {
 /// --prefix-cache[=SIZE].
 void add_prefix_args(CLI::App& app, PrefixArgs& args);
 
+/// The model's name in lists and files: without the folders of a path, which are nobody else's business.
+std::string model_label(const std::string& model);
+
 /// The digest of a model's files, by parts where it has several. Read once, then remembered (hash_memory.h).
 Result<Digest> model_digest(const std::string& path, const Context& context);
 

@@ -22,7 +22,12 @@ size_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
 
 RopeChoice rope_choice(const ModelConfig& config, size_t context) {
   if (config.rope_factors_long.empty() || config.rope_factors_short.empty()) return RopeChoice::kOnly;
-  return context > config.rope.original_context ? RopeChoice::kLong : RopeChoice::kShort;
+  const size_t positions = context == 0 ? config.context : context;
+  return positions > config.rope.original_context ? RopeChoice::kLong : RopeChoice::kShort;
+}
+
+RopeChoice rope_choice(const LanguageModel& model) {
+  return rope_choice(model.config(), model.options().context);
 }
 
 Result<Digest> model_kv_identity(const Digest& model, RopeChoice rope, DigestFunction digest) {
@@ -34,8 +39,8 @@ Result<Digest> model_kv_identity(const Digest& model, RopeChoice rope, DigestFun
 Result<KvSpace> PrefixStore::space(const Session& session) const {
   ISTHMUS_ASSIGN_OR_RETURN(const Digest salt, options_.digest(std::as_bytes(std::span(options_.salt))));
   const LanguageModel& model = session.model();
-  const RopeChoice rope = rope_choice(model.config(), model.context());
-  ISTHMUS_ASSIGN_OR_RETURN(const Digest identity, model_kv_identity(options_.model, rope, options_.digest));
+  ISTHMUS_ASSIGN_OR_RETURN(const Digest identity,
+                           model_kv_identity(options_.model, rope_choice(model), options_.digest));
   return kv_space(session.kv(), model.prompt_compute(), identity, salt);
 }
 

@@ -80,7 +80,9 @@ inline constexpr uint32_t kKvArithmeticVersion = 1;
 
 /// Which of a model's rotations is in use (rope_for_context()): some have one for long contexts.
 enum class RopeChoice : uint8_t { kOnly, kShort, kLong };
+/// `context` as the model was opened with; 0: the trained one.
 RopeChoice rope_choice(const ModelConfig& config, size_t context);
+RopeChoice rope_choice(const LanguageModel& model);
 
 /// KvSpace::identity: `model` is the digest of the model's files, of which all else about it follows.
 Result<Digest> model_kv_identity(const Digest& model, RopeChoice rope, DigestFunction digest);

@@ -178,6 +178,8 @@ TEST(PrefixStore, LongContextsHaveAnIdentityOfTheirOwn) {
   config.rope.original_context = 4096;
   EXPECT_EQ(rope_choice(config, 4096), RopeChoice::kShort);
   EXPECT_EQ(rope_choice(config, 4097), RopeChoice::kLong);
+  config.context = 131072;
+  EXPECT_EQ(rope_choice(config, 0), RopeChoice::kLong);
   const auto identity = [](RopeChoice rope) { return *model_kv_identity({}, rope, prefix_digest); };
   EXPECT_NE(identity(RopeChoice::kOnly), identity(RopeChoice::kShort));
   EXPECT_NE(identity(RopeChoice::kLong), identity(RopeChoice::kShort));
