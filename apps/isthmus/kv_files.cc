@@ -121,6 +121,7 @@ Status export_kv(KvArgs args, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(const std::string path, model_path(args.model.model, args.model.store, context));
   ISTHMUS_ASSIGN_OR_RETURN(const Digest digest, model_digest(path, context));
   ISTHMUS_ASSIGN_OR_RETURN(ModelOptions options, model_options(args.model));
+  if (options.eviction.on()) return invalid_argument("--kv-policy: a KV file holds all keys");
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(args.model, std::move(options), context));
   ISTHMUS_ASSIGN_OR_RETURN(const auto session, Session::create(model));
   ISTHMUS_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, prompt_tokens(*model, args, text));

@@ -18,6 +18,13 @@ size_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
+/// What is given up may depend on the queries of the whole prompt, and what was read behind it on what was
+/// given up.
+Status check_policy(const Session& session) {
+  if (session.eviction() == nullptr) return ok_status();
+  return failed_precondition("with a policy that gives up keys prompts are read whole");
+}
+
 }  // namespace
 
 RopeChoice rope_choice(const ModelConfig& config, size_t context) {
@@ -62,6 +69,7 @@ PrefixRestore PrefixStore::restore(Session& session, std::span<const TokenId> pr
 }
 
 Status PrefixStore::restore_blocks(Session& session, std::span<const TokenId> prompt, PrefixRestore& out) {
+  ISTHMUS_RETURN_IF_ERROR(check_policy(session));
   if (prompt.empty()) return ok_status();
   const size_t blocks = (prompt.size() - 1) / kBlockKeys;
   if (session.tokens().size() / kBlockKeys >= blocks) return ok_status();
@@ -127,6 +135,7 @@ PrefixSave PrefixStore::save(const Session& session, std::span<const TokenId> pr
 }
 
 Status PrefixStore::save_blocks(const Session& session, std::span<const TokenId> prompt, PrefixSave& out) {
+  ISTHMUS_RETURN_IF_ERROR(check_policy(session));
   const auto text = prompt.first(common_tokens(prompt, session.tokens()));
   ISTHMUS_ASSIGN_OR_RETURN(const KvSpace wanted, space(session));
   const size_t blocks = kv_blocks_as(session.kv(), wanted, text.size() / kBlockKeys);

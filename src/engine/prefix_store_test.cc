@@ -279,6 +279,24 @@ TEST(PrefixStore, OnlyWhatThePromptsArithmeticReadIsKept) {
   EXPECT_EQ(store.save(**session, text).tokens, 64U);
 }
 
+TEST(PrefixStore, WithAPolicyThatGivesUpKeysNothingIsKeptOrTaken) {
+  MemoryTier tier;
+  PrefixStore store(prefix_options(tier));
+  Rng rng(13);
+  const auto request = sampled_request(random_prompt(rng, 300), 3);
+  ASSERT_EQ(run_with(load_for_batch(prefix_model()), store, request).saved.tokens, 288U);
+  ModelOptions options = prefix_model();
+  options.eviction.policy = KvPolicy::kStreaming;
+  options.eviction.tokens = 96;
+  const auto model = load_for_batch(std::move(options));
+  const Prefixed run = run_with(model, store, request);
+  EXPECT_EQ(run.result.figures.stored_tokens, 0U);
+  EXPECT_FALSE(store.restored().reason.empty());
+  EXPECT_EQ(run.saved.tokens, 0U);
+  EXPECT_FALSE(run.saved.reason.empty());
+  expect_same_answer(run.result, run_alone(model, request), "evicted");
+}
+
 TEST(PrefixStore, AHoleIsFilledAgain) {
   const auto model = load_for_batch(prefix_model());
   MemoryTier tier;

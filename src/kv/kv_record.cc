@@ -125,6 +125,7 @@ std::string SharedBlocks::problem(const KvSpace& space) const {
 Status check_request(const KvSequence& kv, const KvKeys& keys, std::span<const int32_t> tokens, size_t first,
                      size_t count) {
   const size_t end = first + count;
+  if (kv.pruned()) return failed_precondition("keys of the text were given up: nothing of it is kept");
   if (count == 0 || count > kKvRecordBlocks || end > keys.blocks.size() ||
       end * kBlockKeys > std::min(kv.length(), tokens.size())) {
     return invalid_argument("blocks " + std::to_string(first) + " to " + std::to_string(end) +
@@ -172,6 +173,7 @@ Result<KvKeys> kv_keys(const KvSpace& space, std::span<const int32_t> tokens, Di
 }
 
 size_t kv_blocks_as(const KvSequence& kv, const KvSpace& space, size_t blocks) {
+  if (kv.pruned()) return 0;
   const size_t most = std::min(blocks, kv.length() / kBlockKeys);
   size_t n = 0;
   while (n < most && SharedBlocks(kv, n).problem(space).empty()) ++n;
@@ -267,7 +269,8 @@ size_t KvRecord::matching_blocks(std::span<const int32_t> text) const {
 }
 
 Status KvRecord::append_to(KvSequence& kv, size_t from, size_t count) const {
-  const bool in_place = kv.pending() == 0 && kv.length() == head_.first_token + from * kBlockKeys;
+  const bool in_place =
+      kv.pending() == 0 && !kv.pruned() && kv.length() == head_.first_token + from * kBlockKeys;
   const BlockPoolConfig& config = kv.pool()->config();
   if (!in_place || from > blocks() || count > blocks() - from) {
     return failed_precondition("the KV record's blocks do not follow the sequence");

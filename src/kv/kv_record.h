@@ -6,10 +6,11 @@
 // record; on a hit the tokens themselves are compared, and the shape comes from the model, never from the
 // record: what does not fit is refused whole.
 //
-// Only complete blocks of one exactness and one arithmetic class are taken. Values; not thread-safe beside
-// changes of the sequence. Errors: kCorrupt (not such a record), kUnsupported (another version),
-// kFailedPrecondition (a good record of something else, or blocks that may not be kept; says what differs),
-// kResourceExhausted (the pool has no blocks), kInternal (the digest function failed).
+// Only complete blocks of one exactness and one arithmetic class are taken, and none of a sequence that gave
+// up keys. Values; not thread-safe beside changes of the sequence. Errors: kCorrupt (not such a record),
+// kUnsupported (another version), kFailedPrecondition (a good record of something else, or blocks that may
+// not be kept; says what differs), kResourceExhausted (the pool has no blocks), kInternal (the digest
+// function failed).
 #pragma once
 
 #include <cstddef>

@@ -271,6 +271,20 @@ TEST(KvRecord, OnlyWholeBlocksOfOneKindAreKept) {
   EXPECT_EQ(code(0, 3), Code::kOk);
 }
 
+TEST(KvRecord, ASequenceThatGaveUpKeysIsLeftAlone) {
+  Sample s(100);
+  const auto bytes = s.record(0, 3);
+  const auto record = KvRecord::parse(bytes);
+  ASSERT_TRUE(record.ok());
+  std::vector<uint32_t> kept(64);
+  for (uint32_t i = 0; i < 64; ++i) kept[i] = i;
+  ASSERT_TRUE(s.kv.keep_keys(1, 0, kept).ok());
+  EXPECT_EQ(kv_blocks_as(s.kv, s.space, 3), 0U);
+  EXPECT_EQ(encode_kv_record(s.kv, s.space, s.keys, s.text, 0, 2, "").status().code(),
+            Code::kFailedPrecondition);
+  EXPECT_EQ(record->append_to(s.kv, 0, 3).code(), Code::kFailedPrecondition);
+}
+
 TEST(KvRecord, WhatDoesNotFitLeavesTheSequenceAlone) {
   const Sample s;
   const auto bytes = s.record(0, 8);
