@@ -151,7 +151,7 @@ Status chat(const ChatOptions& o, const CLI::App& app, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(turn_options.draft_tokens, draft_tokens(app, o.lookup));
   ISTHMUS_ASSIGN_OR_RETURN(ModelOptions options, model_options(o.model));
   options.draft_tokens = turn_options.draft_tokens;
-  ISTHMUS_ASSIGN_OR_RETURN(PrefixCache prefixes, PrefixCache::open(o.prefix, o.model, context));
+  ISTHMUS_ASSIGN_OR_RETURN(PrefixCache prefixes, PrefixCache::open(app, o.prefix, o.model, context));
   turn_options.prefixes = &prefixes;
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(o.model, std::move(options), context));
   ISTHMUS_RETURN_IF_ERROR(model->chat_template().status());

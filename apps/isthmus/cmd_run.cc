@@ -124,7 +124,7 @@ Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(request.speculate.max_draft, draft_tokens(app, o.lookup));
   ISTHMUS_ASSIGN_OR_RETURN(ModelOptions options, model_options(o.model));
   options.draft_tokens = request.speculate.max_draft;
-  ISTHMUS_ASSIGN_OR_RETURN(PrefixCache prefixes, PrefixCache::open(o.prefix, o.model, context));
+  ISTHMUS_ASSIGN_OR_RETURN(PrefixCache prefixes, PrefixCache::open(app, o.prefix, o.model, context));
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(o.model, std::move(options), context));
   ISTHMUS_ASSIGN_OR_RETURN(const auto session, Session::create(model));
   ISTHMUS_ASSIGN_OR_RETURN(request.prompt, encode_prompt(*model, o, prompt));

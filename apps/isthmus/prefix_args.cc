@@ -10,9 +10,12 @@
 namespace isthmus::cli {
 
 void add_prefix_args(CLI::App& app, PrefixArgs& args) {
-  app.add_flag("--prefix-cache{4GB}", args.size,
-               "keep the KV of prompts on disk and find it again at later starts, at most SIZE of it in all "
-               "(--prefix-cache=SIZE; without a size 4GB)");
+  app.add_flag("--prefix-cache", args.on,
+               "keep the KV of prompts on disk, and do not read again what is there");
+  app.add_option("--prefix-cache-size", args.size,
+                 "most bytes of all stored KV, with --prefix-cache; what was used longest ago goes")
+      ->type_name("SIZE")
+      ->capture_default_str();
 }
 
 std::string model_label(const std::string& model) { return model.substr(model.rfind('/') + 1); }
@@ -51,12 +54,15 @@ Status PrefixCache::open_tier(uint64_t quota, const ModelArgs& model, const std:
   return ok_status();
 }
 
-Result<PrefixCache> PrefixCache::open(const PrefixArgs& args, const ModelArgs& model,
+Result<PrefixCache> PrefixCache::open(const CLI::App& app, const PrefixArgs& args, const ModelArgs& model,
                                       const Context& context) {
   PrefixCache out;
-  if (args.size.empty() || args.size == "false") return out;
+  if (!args.on && app.count("--prefix-cache-size") > 0) {
+    return invalid_argument("--prefix-cache-size needs --prefix-cache");
+  }
+  if (!args.on) return out;
   const auto quota = parse_bytes(args.size);
-  if (!quota.ok()) return quota.status().with_context("--prefix-cache");
+  if (!quota.ok()) return quota.status().with_context("--prefix-cache-size");
   out.wanted_ = true;
   ISTHMUS_ASSIGN_OR_RETURN(const std::string path, model_path(model.model, model.store, context));
   const Status status = out.open_tier(*quota, model, path, context);

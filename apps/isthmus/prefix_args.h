@@ -14,10 +14,11 @@
 namespace isthmus::cli {
 
 struct PrefixArgs {
-  std::string size;  // of --prefix-cache; empty: not given
+  bool on = false;
+  std::string size = "4GB";
 };
 
-/// --prefix-cache[=SIZE].
+/// --prefix-cache, --prefix-cache-size.
 void add_prefix_args(CLI::App& app, PrefixArgs& args);
 
 /// The model's name in lists and files: without the folders of a path, which are nobody else's business.
@@ -30,8 +31,10 @@ Result<Digest> model_digest(const std::string& path, const Context& context);
 /// never turns a run that would work into one that does not.
 class PrefixCache {
  public:
-  /// Opens what was asked for. kInvalidArgument for a bad size; the errors of model_path().
-  static Result<PrefixCache> open(const PrefixArgs& args, const ModelArgs& model, const Context& context);
+  /// Opens what was asked for. kInvalidArgument for a bad size, or one without --prefix-cache; the errors of
+  /// model_path().
+  static Result<PrefixCache> open(const CLI::App& app, const PrefixArgs& args, const ModelArgs& model,
+                                  const Context& context);
 
   /// Null when off.
   PrefixStore* store() { return store_.get(); }

@@ -7,11 +7,12 @@ here=$(dirname "$(realpath "$0")")
 source "$here/../lib.sh"
 models=${ISTHMUS_TEST_MODELS:?names the folder of smollm2.gguf, gemma3.gguf and qwen05.gguf}
 export ISTHMUS_MODELS=$scratch/models ISTHMUS_CONFIG=$scratch/config ISTHMUS_CACHE=$scratch/cache ISTHMUS_PACKED_CACHE=off
+template=()
 records=$scratch/cache/kv/records
 system=$(for i in $(seq 60); do echo -n "Rule $i: answer in few words and name the number $((i * 37)). "; done)
 
 # ask MODEL QUESTION OPTION…: one start, its document in $scratch/out.
-ask() { run_program run "$models/$1" -s "$system" "$2" --greedy --json --ignore-eos -n 8 -c 2048 "${@:3}"; }
+ask() { run_program run "$models/$1" -s "$system" "$2" --greedy --json --ignore-eos -n 8 -c 2048 "${template[@]}" "${@:3}"; }
 # says EXPRESSION: Python over the document d, its figures f and its prefix cache p.
 says() {
   python3 - "$scratch/out" "$1" <<'PYTHON'
@@ -37,6 +38,7 @@ some_record() { find "$records" -type f | sort | head -n 1; }
 
 # ---- hits over restarts, on every model ----
 for model in smollm2 gemma3 qwen05; do
+  [ $model = gemma3 ] && template=(--template gemma) || template=()
   ask $model.gguf "What is rule 7?"
   expect "$model: cold" 0
   check "$model: off unless asked for" says 'p["state"] == "off" and f["reused_tokens"] == 0'
@@ -64,12 +66,15 @@ cp "$models/smollm2.gguf" "$scratch/changed.gguf"
 flip "$scratch/changed.gguf" "$(($(stat -c %s "$scratch/changed.gguf") - 100))"
 run_program run "$scratch/changed.gguf" -s "$system" "What is rule 7?" --greedy --json -n 4 -c 2048 --prefix-cache
 check "another model of the same shape" says 'f["reused_tokens"] == 0'
-ask smollm2.gguf "What is rule 7?" --prefix-cache=banana
+ask smollm2.gguf "What is rule 7?" --prefix-cache --prefix-cache-size banana
 expect "a size that is none" 2 "" "not a size"
-ask smollm2.gguf "What is rule 7?" --prefix-cache=10kB
+ask smollm2.gguf "What is rule 7?" --prefix-cache --prefix-cache-size 10kB
 check "a quota too small" says 'p["reason"] and p["saved_tokens"] == 0'
 
 # ---- list and drop ----
+ask smollm2.gguf "What is rule 7?" --prefix-cache-size 1GB
+expect "a size without the cache" 2 "" "needs --prefix-cache"
+
 run_program kv list --json
 expect "list" 0 '"model": "smollm2.gguf"'
 run_program kv list
