@@ -68,7 +68,7 @@ run_program run "$scratch/changed.gguf" -s "$system" "What is rule 7?" --greedy 
 check "another model of the same shape" says 'f["reused_tokens"] == 0'
 ask smollm2.gguf "What is rule 7?" --prefix-cache --prefix-cache-size banana
 expect "a size that is none" 2 "" "not a size"
-ask smollm2.gguf "What is rule 7?" --prefix-cache --prefix-cache-size 10kB
+ask smollm2.gguf "What is rule 7?" --prefix-cache --prefix-cache-size 10kB --kv bf16
 check "a quota too small" says 'p["reason"] and p["saved_tokens"] == 0'
 
 # ---- list and drop ----
