@@ -34,7 +34,7 @@ with open(sys.argv[1], "r+b") as file:
     file.write(bytes([byte ^ 1]))
 PYTHON
 }
-some_record() { find "$records" -type f | sort | head -n 1; }
+some_record() { find "$records" -type f 2>/dev/null | sort | head -n 1; }
 
 # ---- hits over restarts, on every model ----
 for model in smollm2 gemma3 qwen05; do
