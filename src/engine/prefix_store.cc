@@ -21,7 +21,7 @@ size_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
 /// What is given up may depend on the queries of the whole prompt, and what was read behind it on what was
 /// given up.
 Status check_policy(const Session& session) {
-  if (session.eviction() == nullptr) return ok_status();
+  if (session.eviction() == nullptr && !session.pruned()) return ok_status();
   return failed_precondition("with a policy that gives up keys prompts are read whole");
 }
 

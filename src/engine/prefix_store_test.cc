@@ -286,7 +286,7 @@ TEST(PrefixStore, WithAPolicyThatGivesUpKeysNothingIsKeptOrTaken) {
   const auto request = sampled_request(random_prompt(rng, 300), 3);
   ASSERT_EQ(run_with(load_for_batch(prefix_model()), store, request).saved.tokens, 288U);
   ModelOptions options = prefix_model();
-  options.eviction.policy = KvPolicy::kStreaming;
+  options.eviction.policy = KvPolicy::kSnapKv;
   options.eviction.tokens = 96;
   const auto model = load_for_batch(std::move(options));
   const Prefixed run = run_with(model, store, request);
