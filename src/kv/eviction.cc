@@ -98,6 +98,7 @@ std::optional<KvPolicy> kv_policy_from_name(std::string_view name) {
 
 std::vector<std::string_view> kv_policy_list() {
   std::vector<std::string_view> out;
+  out.reserve(kNames.size());
   for (const auto& named : kNames) out.push_back(named.second);
   return out;
 }

@@ -87,7 +87,7 @@ Status KvTier::open_index() {
   auto opened = KvIndex::open(root_->path() + "/" + kIndexName, options_.vfs);
   if (opened.ok()) {
     index_.emplace(std::move(*opened));
-    const Status status = reconcile();
+    Status status = reconcile();
     if (status.code() != Code::kCorrupt) return status;
   } else if (opened.status().code() != Code::kCorrupt) {
     return opened.status();

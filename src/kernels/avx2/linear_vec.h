@@ -137,7 +137,7 @@ struct Avx2Vec {
     static_assert(R::kWords);
     __m256 values[4];
     __m256i top = _mm256_setzero_si256();
-    for (int i = 0; i < 4; ++i) {
+    for (size_t i = 0; i < 4; ++i) {
       values[i] = _mm256_loadu_ps(x + 8 * i);
       const __m256i bits = _mm256_castps_si256(values[i]);
       top = _mm256_max_epi32(top, _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)));
@@ -154,7 +154,7 @@ struct Avx2Vec {
     // Per four columns the order 0, 2, 1, 3.
     const __m256i order =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-    for (int i = 0; i < 2; ++i) {
+    for (size_t i = 0; i < 2; ++i) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + R::kWordsAt + 32 * i),
                           _mm256_shuffle_epi8(words[i], order));
     }

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Policies of the KV cache on a real model and through the real commands: what is off changes nothing, what is evicted is
 # gone, said, and still answers what it must; impossible budgets are refused.
+# not under asan: its texts are long; the policies run there on tiny models (kv_test, engine_test)
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
 # shellcheck source=tests/e2e/lib.sh
