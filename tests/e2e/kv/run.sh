@@ -1,6 +1,7 @@
 #!/bin/bash
 # Stored prompts between processes: the second start finds the first one's text and answers the same; damage, other models,
 # other precisions, kills and folders that cannot be written are never an error; export and import over an empty cache.
+# not under asan: twenty whole prompts of a real model; what reads and writes records runs there in kv_test, store_test and engine_test
 set -uo pipefail
 here=$(dirname "$(realpath "$0")")
 # shellcheck source=tests/e2e/lib.sh
