@@ -297,6 +297,9 @@ TEST(Eviction, IsRefusedWhereItCannotBe) {
   const auto model = load_evicting("llama.gguf", eviction_of(KvPolicy::kSnapKv, 0.5));
   EXPECT_EQ(Batcher::create(model, {}).status().code(), Code::kUnsupported);
   const auto session = Session::create(model).value();
+  auto drafting = sampled_request(prompt_of(50), 5);
+  drafting.speculate.max_draft = 1;
+  EXPECT_EQ(generate(*session, drafting).status().code(), Code::kUnsupported);
   EXPECT_EQ(session->set_eviction(eviction_of(KvPolicy::kSnapKv, 2.0)).code(), Code::kInvalidArgument);
   EXPECT_EQ(session->evict().code(), Code::kFailedPrecondition);  // no query was asked yet
   ASSERT_TRUE(session->append(prompt_of(50), Purpose::kPrompt).ok());

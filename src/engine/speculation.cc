@@ -10,6 +10,9 @@ namespace isthmus {
 namespace {
 
 Status check_options(const Session& session, const SpeculateOptions& options) {
+  if (session.eviction() != nullptr) {
+    return unsupported("drafts are verified with all keys: not with a policy that gives up keys");
+  }
   const size_t most = session.model().options().draft_tokens;
   if (options.max_draft >= 1 && options.max_draft <= most) return ok_status();
   return invalid_argument("drafts of " + std::to_string(options.max_draft) +

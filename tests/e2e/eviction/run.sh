@@ -55,6 +55,8 @@ run_program run "$model" "Hi" --kv-policy snapkv --kv-budget 12
 expect "a budget below what always stays" 2 "" "12 keys"
 run_program run "$model" "Hi" --kv-policy snapkv --kv-budget 1.5
 expect "a budget that is no number of keys" 2 "" "1.5"
+run_program run "$model" "Hi" --kv-policy window --lookup
+expect "drafts with a policy" 6 "" "policy that gives up keys"
 run_program run "$model" "Hi" --kv-budget 0.5
 expect "a budget without a policy" 2 "" "policy"
 run_program eval retrieval "$model" --policies snapkv:0
