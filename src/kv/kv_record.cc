@@ -56,7 +56,7 @@ bool decode_space(ByteReader& reader, KvSpace& space) {
     return false;
   }
   if (*head_dim == 0 || *head_dim % 8 != 0 || *head_dim > kMaxHeadDim) return false;
-  if (*k_type >= kKvTypes || *v_type >= kKvTypes || *encoding > kMostEncoding) return false;
+  if (*k_type >= kSlotKvTypes || *v_type >= kSlotKvTypes || *encoding > kMostEncoding) return false;
   if (*exactness > kMostExactness || *computed_by > 0xFF) return false;
   space.layers = *layers;
   space.kv_heads = *kv_heads;

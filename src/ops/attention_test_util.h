@@ -81,6 +81,7 @@ class Kv {
                  g_.head_dim);
       }
     }
+    encode_full_blocks();
   }
   void store_plain() {
     store([](size_t) { return KeyEncoding::kAbsolute; }, nullptr);
@@ -108,11 +109,28 @@ class Kv {
   std::vector<KvBlockRef>& blocks(size_t head) { return blocks_[head]; }
 
  private:
+  static KvType slot_type(KvType type) { return is_kivi(type) ? KvType::kF32 : type; }
+  /// Geometries of KIVI types: all blocks but the last one, where it is part full.
+  void encode_full_blocks() {
+    for (auto& head : blocks_) {
+      for (size_t b = 0; b < keys_ / kBlockKeys; ++b) {
+        encode(KvPart::kKey, g_.k_type, head[b].k, head[b].k_type);
+        encode(KvPart::kValue, g_.v_type, head[b].v, head[b].v_type);
+      }
+    }
+  }
+  void encode(KvPart part, KvType type, const std::byte*& bytes, KvType& now) {
+    if (!is_kivi(type) || mixed_) return;
+    memory_.push_back(aligned_bytes(kv_part_bytes(type, part, g_.head_dim)));
+    kv_encode(now, part, bytes, type, memory_.back().get(), g_.head_dim);
+    bytes = memory_.back().get();
+    now = type;
+  }
   void add_block(size_t head) {
     const size_t b = blocks_[head].size();
     KvBlockRef block;
-    block.k_type = mixed_ ? static_cast<KvType>(b % kKvTypes) : g_.k_type;
-    block.v_type = mixed_ ? static_cast<KvType>((b + b / kKvTypes) % kKvTypes) : g_.v_type;
+    block.k_type = mixed_ ? static_cast<KvType>(b % kSlotKvTypes) : slot_type(g_.k_type);
+    block.v_type = mixed_ ? static_cast<KvType>((b + b / kSlotKvTypes) % kSlotKvTypes) : slot_type(g_.v_type);
     memory_.push_back(aligned_bytes(kv_part_bytes(block.k_type, KvPart::kKey, g_.head_dim)));
     block.k = memory_.back().get();
     memory_.push_back(aligned_bytes(kv_part_bytes(block.v_type, KvPart::kValue, g_.head_dim)));
@@ -289,7 +307,7 @@ struct Mixed {
   }
 
   size_t pick(size_t n) { return rng() % n; }
-  KvType type() { return static_cast<KvType>(pick(kKvTypes)); }
+  KvType type() { return static_cast<KvType>(pick(kSlotKvTypes)); }
 
   void add_sequence(uint32_t seed) {
     const size_t keys = 1 + pick(900);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/float_kernels.h"
@@ -11,10 +12,14 @@ namespace isthmus {
 namespace {
 
 constexpr std::array<KvTypeInfo, kKvTypes> kInfos = {{
-    {KvType::kF32, "f32", 4, true},
-    {KvType::kF16, "f16", 2, true},
-    {KvType::kBF16, "bf16", 2, true},
-    {KvType::kQ8, "q8_0", 1, false},
+    {KvType::kF32, "f32", 32, true},
+    {KvType::kF16, "f16", 16, true},
+    {KvType::kBF16, "bf16", 16, true},
+    {KvType::kQ8, "q8_0", 8, false},
+    {KvType::kKivi8, "kivi8", 8, false},
+    {KvType::kKivi4, "kivi4", 4, false},
+    {KvType::kKivi2, "kivi2", 2, false},
+    {KvType::kKivi1, "kivi1", 1, false},
 }};
 
 constexpr size_t kPartAlign = 64;
@@ -31,8 +36,8 @@ void encode(KvType type, const float* x, size_t n, std::byte* out) {
       return float_kernels().f32_to_f16(x, n, reinterpret_cast<uint16_t*>(out));
     case KvType::kBF16:
       return float_kernels().f32_to_bf16(x, n, reinterpret_cast<uint16_t*>(out));
-    case KvType::kQ8:
-      return;  // not value by value: Q8Part
+    default:
+      return;  // not value by value
   }
 }
 
@@ -45,7 +50,7 @@ void decode(KvType type, const std::byte* in, size_t n, float* out) {
       return float_kernels().f16_to_f32(reinterpret_cast<const uint16_t*>(in), n, out);
     case KvType::kBF16:
       return float_kernels().bf16_to_f32(reinterpret_cast<const uint16_t*>(in), n, out);
-    case KvType::kQ8:
+    default:
       return;
   }
 }
@@ -107,6 +112,30 @@ void copy_q8(KvPart part, const std::byte* from, size_t from_slot, std::byte* to
   }
 }
 
+/// One element and lane of a cell of a KIVI part; see KvType.
+float read_cell(const std::byte* cell, int bits, size_t lanes, size_t element, size_t lane) {
+  const size_t quads = 8 / static_cast<size_t>(bits);  // per byte
+  const size_t quad = element / 4;
+  const auto byte = std::to_integer<int>(cell[(quad / quads * lanes + lane) * 4 + element % 4]);
+  const int code = byte >> (quad % quads * static_cast<size_t>(bits)) & ((1 << bits) - 1);
+  uint16_t scales[2];
+  const std::byte* at = cell + kivi_code_bytes(bits) + element * sizeof(uint16_t);
+  std::memcpy(&scales[0], at, sizeof(uint16_t));
+  std::memcpy(&scales[1], at + kBlockKeys * sizeof(uint16_t), sizeof(uint16_t));
+  const int zero = bits == 8 ? kKiviByteZero : 0;
+  return std::fma(static_cast<float>(code - zero), f16_to_f32(scales[0]), f16_to_f32(scales[1]));
+}
+
+void read_kivi(KvType type, KvPart part, const std::byte* block, size_t slot, float* row, size_t head_dim) {
+  const int bits = kivi_bits(type);
+  for (size_t d = 0; d < head_dim; ++d) {
+    const std::byte* cell = block + d / 32 * kivi_cell_bytes(bits);
+    const size_t lanes = std::min<size_t>(32, padded_dim(head_dim) - d / 32 * 32);
+    row[d] = part == KvPart::kKey ? read_cell(cell, bits, kBlockKeys, d % 32, slot)
+                                  : read_cell(cell, bits, lanes, slot, d % 32);
+  }
+}
+
 /// Spreads `count` encoded rows (each kChunk values apart) over the columns of a K part: value d of row r
 /// goes to [first_d + d][slot + r].
 template <class Value>
@@ -127,7 +156,7 @@ struct RowSource {
 void write_keys(KvType type, std::byte* block, size_t slot, RowSource source, size_t head_dim) {
   constexpr size_t kRows = 8;  // rows that are transposed together, through the stack
   alignas(64) std::array<std::byte, kRows * kChunk * sizeof(float)> buffer;
-  const size_t value_bytes = kv_type_info(type).value_bytes;
+  const size_t value_bytes = kv_type_info(type).value_bits / 8;
   for (size_t r = 0; r < source.count; r += kRows) {
     const size_t rows = std::min(kRows, source.count - r);
     for (size_t d = 0; d < head_dim; d += kChunk) {
@@ -145,7 +174,7 @@ void write_keys(KvType type, std::byte* block, size_t slot, RowSource source, si
 }
 
 void write_values(KvType type, std::byte* block, size_t slot, RowSource source, size_t head_dim) {
-  const size_t value_bytes = kv_type_info(type).value_bytes;
+  const size_t value_bytes = kv_type_info(type).value_bits / 8;
   const size_t stride = padded_dim(head_dim) * value_bytes;
   for (size_t r = 0; r < source.count; ++r) {
     std::byte* out = block + (slot + r) * stride;
@@ -167,8 +196,9 @@ std::optional<KvType> kv_type_from_name(std::string_view name) {
 
 size_t kv_part_bytes(KvType type, KvPart part, size_t head_dim) {
   const size_t dim = part == KvPart::kKey ? head_dim : padded_dim(head_dim);
+  if (is_kivi(type)) return kivi_cells(dim) * kivi_cell_bytes(kivi_bits(type));
   const size_t scales = type == KvType::kQ8 ? q8_groups(head_dim) * kBlockKeys * sizeof(uint16_t) : 0;
-  const size_t bytes = dim * kBlockKeys * kv_type_info(type).value_bytes + scales;
+  const size_t bytes = dim * kBlockKeys * kv_type_info(type).value_bits / 8 + scales;
   return (bytes + kPartAlign - 1) / kPartAlign * kPartAlign;
 }
 
@@ -190,7 +220,7 @@ void kv_write_rows(KvType type, KvPart part, std::byte* block, size_t slot, size
 void kv_copy(KvType type, KvPart part, const std::byte* from, size_t from_slot, std::byte* to, size_t to_slot,
              size_t head_dim) {
   if (type == KvType::kQ8) return copy_q8(part, from, from_slot, to, to_slot, head_dim);
-  const size_t value = kv_type_info(type).value_bytes;
+  const size_t value = kv_type_info(type).value_bits / 8;
   const size_t row = padded_dim(head_dim) * value;
   if (part == KvPart::kValue) {
     std::memcpy(to + to_slot * row, from + from_slot * row, row);
@@ -202,9 +232,25 @@ void kv_copy(KvType type, KvPart part, const std::byte* from, size_t from_slot, 
   }
 }
 
+void kv_encode(KvType from_type, KvPart part, const std::byte* from, KvType type, std::byte* to,
+               size_t head_dim) {
+  alignas(64) static thread_local std::array<float, kMaxHeadDim * kBlockKeys> values;
+  const AttentionKernels& kernels = attention_kernels();
+  const auto source = static_cast<size_t>(from_type);
+  const auto target = static_cast<size_t>(type);
+  if (part == KvPart::kKey) {
+    kernels.expand_keys[source](from, head_dim, values.data());
+    kernels.encode_keys[target](values.data(), head_dim, to);
+  } else {
+    kernels.expand_values[source](from, padded_dim(head_dim), values.data());
+    kernels.encode_values[target](values.data(), padded_dim(head_dim), to);
+  }
+}
+
 void kv_read(KvType type, KvPart part, const std::byte* block, size_t slot, float* row, size_t head_dim) {
   if (type == KvType::kQ8) return read_q8(part, block, slot, row, head_dim);
-  const size_t value_bytes = kv_type_info(type).value_bytes;
+  if (is_kivi(type)) return read_kivi(type, part, block, slot, row, head_dim);
+  const size_t value_bytes = kv_type_info(type).value_bits / 8;
   if (part == KvPart::kValue) {
     return decode(type, block + slot * padded_dim(head_dim) * value_bytes, head_dim, row);
   }

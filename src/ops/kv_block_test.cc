@@ -54,11 +54,11 @@ TEST(KvBlockTest, NamesAndSizes) {
     EXPECT_EQ(kv_type_from_name(info.name), type);
     for (const KvPart part : kParts) {
       const size_t scales = type == KvType::kQ8 ? 32 * sizeof(uint16_t) : 0;  // of a group of 32 dimensions
-      EXPECT_EQ(kv_part_bytes(type, part, 64), 32 * 64 * info.value_bytes + 2 * scales);
+      EXPECT_EQ(kv_part_bytes(type, part, 64), 4 * 64 * info.value_bits + 2 * scales);
       for (size_t dim = 8; dim <= 256; dim += 8) EXPECT_EQ(kv_part_bytes(type, part, dim) % 64, 0u);
     }
     const size_t scales = type == KvType::kQ8 ? 3 * 32 * sizeof(uint16_t) : 0;
-    EXPECT_EQ(kv_part_bytes(type, KvPart::kValue, 72), 32 * 80 * info.value_bytes + scales);
+    EXPECT_EQ(kv_part_bytes(type, KvPart::kValue, 72), 4 * 80 * info.value_bits + scales);
     EXPECT_EQ(info.exact, type != KvType::kQ8);
   }
   EXPECT_EQ(kv_type_from_name("q4_0"), std::nullopt);
@@ -151,6 +151,91 @@ TEST(KvBlockTest, CodesOfOddRowsNeverCrashAndNanStaysNan) {
   kv_write(KvType::kQ8, KvPart::kValue, block.data(), 5, tiny.data(), 64);
   kv_read(KvType::kQ8, KvPart::kValue, block.data(), 5, back.data(), 64);
   EXPECT_EQ(back, std::vector<float>(64, 0.0f));
+}
+
+/// What a group of 32 becomes, from the formula of KvType.
+std::vector<float> kivi_rounded(const std::vector<float>& group, int bits) {
+  const auto [low, high] = std::minmax_element(group.begin(), group.end());
+  const float most = static_cast<float>((1 << bits) - 1);
+  const float scale = f16_to_f32(f32_to_f16((*high - *low) / most));
+  const float zero = bits == 8 ? 128.0f : 0.0f;
+  const float minimum = f16_to_f32(f32_to_f16(bits == 8 ? *low + scale * zero : *low));
+  std::vector<float> out;
+  for (const float x : group) {
+    const float code = scale > 0 ? std::nearbyint((x - minimum) / scale + zero) : zero;
+    out.push_back(std::fma(std::clamp(code, 0.0f, most) - zero, scale, minimum));
+  }
+  return out;
+}
+
+constexpr KvType kKiviTypes[] = {KvType::kKivi8, KvType::kKivi4, KvType::kKivi2, KvType::kKivi1};
+
+TEST(KvBlockTest, KiviPartsReadBackTheirFormulaAndHaveItsSize) {
+  for (const KvType type : kKiviTypes) {
+    const int bits = kivi_bits(type);
+    EXPECT_EQ(kv_type_from_name(kv_type_info(type).name), type);
+    EXPECT_EQ(kv_type_info(type).value_bits, static_cast<size_t>(bits));
+    for (const size_t dim : {8u, 64u, 72u, 80u, 128u, 256u}) {
+      const auto rows = normal_floats(32 * dim, 7);
+      for (const KvPart part : kParts) {
+        // Codes and two float16 numbers a group.
+        const size_t groups = part == KvPart::kKey ? (dim + 31) / 32 * 32 : (padded_dim(dim) + 31) / 32 * 32;
+        ASSERT_EQ(kv_part_bytes(type, part, dim), groups * (32 * static_cast<size_t>(bits) / 8 + 4));
+        std::vector<std::byte> open(kv_part_bytes(KvType::kF32, part, dim));
+        kv_write_rows(KvType::kF32, part, open.data(), 0, 32, rows.data(), dim, dim);
+        std::vector<std::byte> coded(kv_part_bytes(type, part, dim));
+        kv_encode(KvType::kF32, part, open.data(), type, coded.data(), dim);
+        std::vector<float> back(32 * dim);
+        for (size_t slot = 0; slot < 32; ++slot) {
+          kv_read(type, part, coded.data(), slot, back.data() + slot * dim, dim);
+        }
+        for (size_t i = 0; i < 32; ++i) {
+          for (size_t first = 0; first < dim; first += 32) {
+            std::vector<float> group(32), got(32);
+            for (size_t j = 0; j < 32; ++j) {  // key: dimension first + i over slots; value: slot i
+              if (part == KvPart::kKey && first + i >= dim) continue;
+              const size_t at = part == KvPart::kKey ? j * dim + first + i : i * dim + first + j;
+              const bool pad = part == KvPart::kValue && first + j >= dim;
+              group[j] = pad ? 0.0f : rows[at];
+              got[j] = pad ? 0.0f : back[at];
+            }
+            if (part == KvPart::kKey && first + i >= dim) continue;
+            // A V part is padded to whole vectors of 16; what lies beyond those is in no group.
+            if (part == KvPart::kValue) group.resize(std::min<size_t>(32, padded_dim(dim) - first));
+            const auto want = kivi_rounded(group, bits);
+            for (size_t j = 0; j < want.size(); ++j) {
+              if (part == KvPart::kValue && first + j >= dim) continue;
+              ASSERT_EQ(got[j], want[j]) << kv_type_info(type).name << ' ' << dim << ' ' << i << ' ' << j;
+              const float step = (*std::max_element(group.begin(), group.end()) -
+                                  *std::min_element(group.begin(), group.end())) /
+                                 static_cast<float>((1 << bits) - 1);
+              ASSERT_LE(std::fabs(got[j] - group[j]), 0.51f * step + 4e-3f);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(KvBlockTest, OddGroupsOfKiviStayOdd) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const KvType type : kKiviTypes) {
+    for (const float odd : {kInf, -kInf, std::numeric_limits<float>::quiet_NaN()}) {
+      std::vector<float> rows(32 * 64, 1.5f);
+      rows[3 * 64 + 40] = odd;
+      for (const KvPart part : kParts) {
+        std::vector<std::byte> open(kv_part_bytes(KvType::kF32, part, 64));
+        kv_write_rows(KvType::kF32, part, open.data(), 0, 32, rows.data(), 64, 64);
+        std::vector<std::byte> coded(kv_part_bytes(type, part, 64));
+        kv_encode(KvType::kF32, part, open.data(), type, coded.data(), 64);
+        std::vector<float> back(64);
+        kv_read(type, part, coded.data(), 3, back.data(), 64);
+        EXPECT_TRUE(std::isnan(back[40])) << odd;
+        EXPECT_EQ(back[0], 1.5f);  // a group of equal values is exact
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -25,7 +25,29 @@ struct SplitQuads {
 ISTHMUS_INLINE __m256i load_quads(const void* p, int half) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p) + half);
 }
+/// Codes of `Bits` bits from bit `Shift` on; bytes minus `Zero`.
+template <int Bits, int Shift, int Zero>
+ISTHMUS_INLINE SplitQuads unpack_codes(const uint8_t* p) {
+  const __m256i mask = _mm256_set1_epi16((1 << Bits) - 1);
+  const __m256i zero = _mm256_set1_epi16(Zero);
+  SplitQuads out;
+  for (int i = 0; i < 2; ++i) {
+    const __m256i codes = load_quads(p, i);
+    out.even[i] = _mm256_and_si256(Shift == 0 ? codes : _mm256_srli_epi16(codes, Shift), mask);
+    out.odd[i] = _mm256_srli_epi16(codes, 8 + Shift);
+    if constexpr (8 + Shift + Bits < 16) out.odd[i] = _mm256_and_si256(out.odd[i], mask);
+    if constexpr (Zero != 0) {
+      out.even[i] = _mm256_sub_epi16(out.even[i], zero);
+      out.odd[i] = _mm256_sub_epi16(out.odd[i], zero);
+    }
+  }
+  return out;
+}
 struct KeyQuads : SplitQuads {
+  template <int Bits, int Shift>
+  static ISTHMUS_INLINE KeyQuads unpack(const uint8_t* p) {
+    return {unpack_codes<Bits, Shift, 0>(p)};
+  }
   static ISTHMUS_INLINE KeyQuads load(const uint8_t* p) {
     KeyQuads out;
     for (int i = 0; i < 2; ++i) {
@@ -37,6 +59,10 @@ struct KeyQuads : SplitQuads {
   }
 };
 struct ValueQuads : SplitQuads {
+  template <int Bits, int Shift>
+  static ISTHMUS_INLINE ValueQuads unpack(const uint8_t* p) {
+    return {unpack_codes < Bits, Shift, Bits == 8 ? 128 : 0 > (p)};
+  }
   static ISTHMUS_INLINE ValueQuads load(const int8_t* p) {
     ValueQuads out;
     for (int i = 0; i < 2; ++i) {
@@ -72,6 +98,8 @@ ISTHMUS_INLINE void pack_weights(Vec16 a, Vec16 b, int32_t* words) {
   pack_quads(_mm256_cvtps_epi32(b.lo), words + 8);
   pack_quads(_mm256_cvtps_epi32(b.hi), words + 12);
 }
+/// Numbers of either sign have the same words.
+ISTHMUS_INLINE void pack_signed(Vec16 a, Vec16 b, int32_t* words) { pack_weights(a, b, words); }
 
 struct QuadSum {
   __m256i half[2];

@@ -18,12 +18,32 @@ constexpr size_t kQuadRows = 4;
 constexpr size_t kQuadVecs = 2;
 constexpr int32_t kQuadStart = -128;
 
+/// Codes of `Bits` bits from bit `Shift` on.
+template <int Bits, int Shift>
+ISTHMUS_INLINE __m512i unpack_codes(const uint8_t* p) {
+  const __m512i v = _mm512_loadu_si512(p);
+  if constexpr (Bits == 8) {
+    return v;
+  } else {
+    return _mm512_and_si512(_mm512_srli_epi16(v, Shift), _mm512_set1_epi8((1 << Bits) - 1));
+  }
+}
+
 struct KeyQuads {
   __m512i v;
+  template <int Bits, int Shift>
+  static ISTHMUS_INLINE KeyQuads unpack(const uint8_t* p) {
+    return {unpack_codes<Bits, Shift>(p)};
+  }
   static ISTHMUS_INLINE KeyQuads load(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 };
 struct ValueQuads {
   __m512i v;
+  template <int Bits, int Shift>
+  static ISTHMUS_INLINE ValueQuads unpack(const uint8_t* p) {
+    const __m512i codes = unpack_codes<Bits, Shift>(p);
+    return {Bits == 8 ? _mm512_xor_si512(codes, _mm512_set1_epi8(-128)) : codes};
+  }
   static ISTHMUS_INLINE ValueQuads load(const int8_t* p) { return {_mm512_loadu_si512(p)}; }
 };
 
@@ -43,10 +63,15 @@ ISTHMUS_INLINE void pack_planes(__m512i words16, __m512i high, int32_t* out) {
   const __m512i low = _mm512_and_si512(words16, byte);
   _mm512_storeu_si512(out, _mm512_packus_epi16(low, _mm512_and_si512(high, byte)));
 }
-ISTHMUS_INLINE void pack_query(const int32_t* x, int32_t* words) {
-  const __m512i narrow = _mm512_packs_epi32(_mm512_loadu_si512(x), _mm512_loadu_si512(x + 16));
+ISTHMUS_INLINE void pack_signed_words(__m512i narrow, int32_t* words) {
   // The low byte is signed, so the high one makes up for its 256.
   pack_planes(narrow, _mm512_srai_epi16(_mm512_add_epi16(narrow, _mm512_set1_epi16(128)), 8), words);
+}
+ISTHMUS_INLINE void pack_query(const int32_t* x, int32_t* words) {
+  pack_signed_words(_mm512_packs_epi32(_mm512_loadu_si512(x), _mm512_loadu_si512(x + 16)), words);
+}
+ISTHMUS_INLINE void pack_signed(Vec16 a, Vec16 b, int32_t* words) {
+  pack_signed_words(_mm512_packs_epi32(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v)), words);
 }
 ISTHMUS_INLINE void pack_weights(Vec16 a, Vec16 b, int32_t* words) {
   const __m512i narrow = _mm512_packus_epi32(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v));

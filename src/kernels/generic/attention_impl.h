@@ -286,7 +286,8 @@ void rotate_keys(float* k, const float* c, const float* s, size_t dims, bool int
 }  // namespace isthmus
 
 #include "kernels/generic/attention_q8.h"
-// Uses what that one defines.
+// Use what that one defines.
+#include "kernels/generic/attention_kivi.h"
 #include "kernels/generic/attention_pairs.h"
 
 namespace isthmus {
@@ -313,6 +314,10 @@ constexpr AttentionKernels make_attention_kernels() {
   k.expand_values[2] = expand_values<LoadBf16>;
   k.expand_values[3] = expand_values_q8;
   k.quantize_q8 = quantize_q8;
+  put_kivi_kernels<8>(k, KvType::kKivi8);
+  put_kivi_kernels<4>(k, KvType::kKivi4);
+  put_kivi_kernels<2>(k, KvType::kKivi2);
+  put_kivi_kernels<1>(k, KvType::kKivi1);
   k.query_pairs = query_pairs;
   k.key_means[1] = key_means<LoadF16>;
   k.key_means[2] = key_means<LoadBf16>;

@@ -20,8 +20,32 @@ enum class Isa;  // kernels/isa.h
 ///   The codes are in the order of integer dot products of four: in a K part [dims / 4][32 slots][4], plus
 ///   128; in a V part (of padded_dim dimensions) [32 slots / 4][dims][4]. A value is code * scale, which
 ///   float32 holds exactly.
-enum class KvType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3 };
-inline constexpr size_t kKvTypes = 4;
+///   kKivi8 .. kKivi1 (KIVI, Liu et al. 2024, arXiv 2402.02750): unsigned codes of 8, 4, 2 or 1 bits with a
+///   float16 scale and minimum per group of 32: in a K part 32 slots of one dimension, in a V part 32
+///   dimensions of one slot. A value is fma(code, scale, minimum); with 8 bits fma(code - 128, scale,
+///   minimum), the minimum being the value of code 128. A part is written as a whole (encode_keys,
+///   encode_values) and made of cells of kivi_cell_bytes(): a cell has 32 *elements* (dimensions, or slots)
+///   times 32 *lanes* (slots, or dimensions; 16 in the last cell of an odd V part). Four elements are a quad;
+///   the codes of 8 / bits quads share the bytes of a chunk [lanes][4], lowest bits first; chunks, then
+///   scale[32 elements], then minimum[32 elements].
+enum class KvType : uint8_t {
+  kF32 = 0,
+  kF16 = 1,
+  kBF16 = 2,
+  kQ8 = 3,
+  kKivi8 = 4,
+  kKivi4 = 5,
+  kKivi2 = 6,
+  kKivi1 = 7,
+};
+inline constexpr size_t kKvTypes = 8;
+/// Types below this one are written slot by slot.
+inline constexpr size_t kSlotKvTypes = 4;
+constexpr bool is_kivi(KvType type) { return type >= KvType::kKivi8; }
+/// Bits of a code of a KIVI type.
+constexpr int kivi_bits(KvType type) {
+  return 8 >> (static_cast<int>(type) - static_cast<int>(KvType::kKivi8));
+}
 
 inline constexpr size_t kBlockKeys = 32;   // keys of one KV block
 inline constexpr size_t kRangeKeys = 256;  // keys of one soft-max range
@@ -39,6 +63,12 @@ inline constexpr size_t kMaxHeadDim = 1024;
 /// From one cell of a kQ8 part to the next.
 inline constexpr size_t kQ8CellBytes = kQ8Dims * kBlockKeys + kBlockKeys * sizeof(uint16_t);
 inline constexpr int kQ8KeyZero = 128;  // the code 0 in a K part
+
+/// Cells of a KIVI part, and their bytes.
+constexpr size_t kivi_cells(size_t dims) { return (dims + 31) / 32; }
+constexpr size_t kivi_code_bytes(int bits) { return static_cast<size_t>(bits) * 4 * kBlockKeys; }
+constexpr size_t kivi_cell_bytes(int bits) { return kivi_code_bytes(bits) + 2 * 32 * sizeof(uint16_t); }
+inline constexpr int kKiviByteZero = 128;  // what is taken off codes of 8 bits
 
 /// A row of queries in 16 bits for scores_q8: int32 words [groups][16] (32 values, in the instruction set's
 /// own order), start[groups], and the bits of the float32 scale.
@@ -63,13 +93,16 @@ struct AttentionKernels {
   /// scores[r][j] = sum over d of q[r * ldq + d] * k[d][j], j in [0, 32); rows of scores are kScoreStride
   /// apart. `k` is a stored K part [head_dim][32], 64-byte aligned. `next` may be null. kQ8 has scores_q8
   /// instead (null here).
+  /// KIVI: per row, x[d] = q[d] * scale[d] as whole numbers of max|x| / 32512; the exact integer sums over d
+  /// of x[d] * code[d][j], added up in float32 every 256 dimensions, times that unit, plus the sum of
+  /// q[d] * minimum[d], by one fma.
   void (*scores[kKvTypes])(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim,
                            float* out, const Prefetch* next);
   /// acc[r][d] = fma over j in [0, keys) of p[r][j] * v[j][d], d in [0, dim); dim is a multiple of 16; rows
   /// of p are kScoreStride apart, rows of acc dim. `v` is a stored V part [32][dim].
   /// kQ8: per row and cell, w[j] = p[j] * scale[j] as 15-bit whole numbers of most / 32512, most = the
   /// largest w[j]; the exact integer sum over j of w[j] * code[j][d] is added to acc by one fma. p is not
-  /// negative.
+  /// negative. KIVI: the same, and the sum of p[j] * minimum[j] before it.
   void (*weighted_sum[kKvTypes])(const void* v, const float* p, size_t rows, size_t keys, size_t dim,
                                  float* acc, const Prefetch* next);
   /// Rows q[r * ldq + d] to 16 bits: scale = max|q| / 32512, whole numbers rounded to nearest even;
@@ -84,6 +117,11 @@ struct AttentionKernels {
   /// A stored V part [32][dim], dim a multiple of 16, to float32, exact. Slots that were never written may
   /// give any value.
   void (*expand_values[kKvTypes])(const void* part, size_t dim, float* out);
+  /// The whole K part [head_dim][32], or V part [32][dim], from float32 to a KIVI type (null for others):
+  /// scale = (max - min) / (2^bits - 1) rounded to float16, code = round-half-even((x - minimum) / scale)
+  /// within range. A group with a value that is not finite gives NaN.
+  void (*encode_keys[kKvTypes])(const float* keys, size_t head_dim, void* part);
+  void (*encode_values[kKvTypes])(const float* values, size_t dim, void* part);
   /// A row x[n] as kQ8 stores it: codes[n], scales[q8_groups(n)] (float16 bits). Per group: scale = max|x| /
   /// 127 rounded to float16, code = round-half-even(x / scale) within +-127. A group with a value that is not
   /// finite, or beyond 127 * 65504, gives NaN; magnitudes too small for a float16 scale give 0.

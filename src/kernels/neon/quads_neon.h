@@ -23,7 +23,27 @@ constexpr int32_t kQuadStart = 0;  // the codes lose their zero as they are load
 struct SignedQuads {
   int8x16_t v[4];
 };
+/// Codes of `Bits` bits from bit `Shift` on; bytes lose their 128.
+template <int Bits, int Shift>
+ISTHMUS_INLINE SignedQuads unpack_codes(const uint8_t* p) {
+  SignedQuads out;
+  for (int i = 0; i < 4; ++i) {
+    uint8x16_t codes = vld1q_u8(p + 16 * i);
+    if constexpr (Bits == 8) {
+      codes = veorq_u8(codes, vdupq_n_u8(128));
+    } else {
+      if constexpr (Shift != 0) codes = vshrq_n_u8(codes, Shift);
+      codes = vandq_u8(codes, vdupq_n_u8((1 << Bits) - 1));
+    }
+    out.v[i] = vreinterpretq_s8_u8(codes);
+  }
+  return out;
+}
 struct KeyQuads : SignedQuads {
+  template <int Bits, int Shift>
+  static ISTHMUS_INLINE KeyQuads unpack(const uint8_t* p) {
+    return {unpack_codes<Bits, Shift>(p)};
+  }
   static ISTHMUS_INLINE KeyQuads load(const uint8_t* p) {
     KeyQuads out;
     for (int i = 0; i < 4; ++i) {
@@ -33,6 +53,10 @@ struct KeyQuads : SignedQuads {
   }
 };
 struct ValueQuads : SignedQuads {
+  template <int Bits, int Shift>
+  static ISTHMUS_INLINE ValueQuads unpack(const uint8_t* p) {
+    return {unpack_codes<Bits, Shift>(p)};
+  }
   static ISTHMUS_INLINE ValueQuads load(const int8_t* p) {
     ValueQuads out;
     for (int i = 0; i < 4; ++i) out.v[i] = vld1q_s8(p + 16 * i);
@@ -78,6 +102,8 @@ ISTHMUS_INLINE void pack_weights(Vec16 a, Vec16 b, int32_t* words) {
   pack_quads(quads, words);
   pack_quads(quads + 4, words + 4);
 }
+/// Numbers of either sign have the same words.
+ISTHMUS_INLINE void pack_signed(Vec16 a, Vec16 b, int32_t* words) { pack_weights(a, b, words); }
 
 /// Four sums over one byte plane.
 struct PlaneSum {

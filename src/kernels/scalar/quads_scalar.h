@@ -21,12 +21,25 @@ constexpr size_t kQuadVecs = 1;
 /// kQ8KeyZero added to them.
 constexpr int32_t kQuadStart = 0;  // here the codes lose it as they are loaded
 
-/// Sixteen quads of key codes, one per lane; the same of value codes.
+/// Codes of `Bits` bits from bit `Shift` on, of sixteen lanes of four bytes; bytes lose their 128.
+template <int Bits, int Shift>
+ISTHMUS_INLINE void unpack_codes(const uint8_t* p, int32_t* code) {
+  for (int i = 0; i < 64; ++i) code[i] = (p[i] >> Shift & ((1 << Bits) - 1)) - (Bits == 8 ? 128 : 0);
+}
+
+/// Sixteen quads of key codes, one per lane; the same of value codes. load() is of kQ8 parts, unpack() of
+/// KIVI parts.
 struct KeyQuads {
   int32_t code[64];
   static ISTHMUS_INLINE KeyQuads load(const uint8_t* p) {
     KeyQuads out;
     for (int i = 0; i < 64; ++i) out.code[i] = p[i] - 128;
+    return out;
+  }
+  template <int Bits, int Shift>
+  static ISTHMUS_INLINE KeyQuads unpack(const uint8_t* p) {
+    KeyQuads out;
+    unpack_codes<Bits, Shift>(p, out.code);
     return out;
   }
 };
@@ -36,6 +49,12 @@ struct ValueQuads {
     ValueQuads out;
     // NOLINTNEXTLINE(bugprone-signed-char-misuse): numbers, not characters
     for (int i = 0; i < 64; ++i) out.code[i] = static_cast<int32_t>(p[i]);
+    return out;
+  }
+  template <int Bits, int Shift>
+  static ISTHMUS_INLINE ValueQuads unpack(const uint8_t* p) {
+    ValueQuads out;
+    unpack_codes<Bits, Shift>(p, out.code);
     return out;
   }
 };
@@ -65,6 +84,9 @@ ISTHMUS_INLINE void pack_weights(Vec16 a, Vec16 b, int32_t* words) {
   }
   pack_query(x, words);
 }
+
+/// The same of 32 numbers of either sign.
+ISTHMUS_INLINE void pack_signed(Vec16 a, Vec16 b, int32_t* words) { pack_weights(a, b, words); }
 
 /// Sixteen int32 sums. start() is told kQuadStart times the sum of the query.
 struct QuadSum {
