@@ -57,10 +57,18 @@ struct Cache {
     std::normal_distribution<float> normal;
     std::vector<float> rows(kBlockKeys * m.head_dim);
     for (float& v : rows) v = normal(rng);
+    const auto write = [&](KvPart which, std::byte* to) {
+      if (!is_kivi(type)) {
+        return kv_write_rows(type, which, to, 0, kBlockKeys, rows.data(), m.head_dim, m.head_dim);
+      }
+      std::vector<std::byte> open(kv_part_bytes(KvType::kF32, which, m.head_dim));
+      kv_write_rows(KvType::kF32, which, open.data(), 0, kBlockKeys, rows.data(), m.head_dim, m.head_dim);
+      kv_encode(KvType::kF32, which, open.data(), type, to, m.head_dim);
+    };
     for (size_t b = 0; b < n_blocks; ++b) {
       for (auto& stream : blocks) {
-        kv_write_rows(type, KvPart::kKey, at, 0, kBlockKeys, rows.data(), m.head_dim, m.head_dim);
-        kv_write_rows(type, KvPart::kValue, at + part, 0, kBlockKeys, rows.data(), m.head_dim, m.head_dim);
+        write(KvPart::kKey, at);
+        write(KvPart::kValue, at + part);
         stream.push_back(
             {at, at + part, static_cast<int32_t>(b * kBlockKeys), KeyEncoding::kAbsolute, type, type});
         at += part + part_v;
@@ -128,7 +136,8 @@ void run(benchmark::State& state) {
                                               benchmark::Counter::kIsIterationInvariantRate);
 }
 
-constexpr int64_t kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3;
+constexpr int64_t kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3, kKivi8 = 4, kKivi4 = 5, kKivi2 = 6,
+                  kKivi1 = 7;
 
 void decode(benchmark::State& state) { run(state); }
 BENCHMARK(decode)
@@ -139,6 +148,17 @@ BENCHMARK(decode)
     ->Args({0, 4096, 1, 1, kF32, 0})
     ->Args({0, 4096, 1, 1, kQ8, 0})
     ->Args({0, 4096, 1, 2, kQ8, 0})
+    ->Args({0, 4096, 1, 1, kKivi8, 0})
+    ->Args({0, 4096, 1, 1, kKivi4, 0})
+    ->Args({0, 4096, 1, 2, kKivi4, 0})
+    ->Args({0, 4096, 1, 1, kKivi2, 0})
+    ->Args({0, 4096, 1, 1, kKivi1, 0})
+    ->Args({1, 4096, 1, 1, kKivi8, 0})
+    ->Args({1, 4096, 1, 1, kKivi4, 0})
+    ->Args({1, 4096, 1, 1, kKivi2, 0})
+    ->Args({3, 4096, 1, 1, kKivi8, 0})
+    ->Args({3, 4096, 1, 1, kKivi4, 0})
+    ->Args({3, 4096, 1, 1, kKivi2, 0})
     ->Args({0, 4096, 4, 1, kF16, 0})
     ->Args({1, 4096, 1, 1, kF16, 0})
     ->Args({1, 4096, 1, 1, kQ8, 0})
@@ -155,7 +175,9 @@ BENCHMARK(prefill)
     ->Args({0, 0, 512, 2, kF16, 0})
     ->Args({0, 4096, 512, 1, kF16, 0})
     ->Args({0, 4096, 512, 1, kQ8, 0})
+    ->Args({0, 4096, 512, 1, kKivi4, 0})
     ->Args({1, 4096, 512, 1, kF16, 0})
+    ->Args({1, 4096, 512, 1, kKivi4, 0})
     ->Args({1, 0, 512, 1, kF16, 0})
     ->Args({0, 0, 512, 1, kF16, 1})
     ->Args({0, 4096, 512, 1, kF16, 1})

@@ -125,7 +125,7 @@ class Bench {
 
   static uint64_t kv_bytes_of(const std::vector<KvSequence>& sequences) {
     uint64_t bytes = 0;
-    for (const auto& kv : sequences) bytes += static_cast<uint64_t>(kv.blocks()) * kv.pool()->block_bytes();
+    for (const auto& kv : sequences) bytes += kv.bytes();
     return bytes;
   }
 
@@ -152,6 +152,7 @@ class Bench {
     for (size_t i = 0; i < batch; ++i) {
       sequences.push_back(model_.make_sequence());
       if (!eviction.on()) continue;
+      if (eviction.policy != KvPolicy::kStreaming) sequences.back().put_off_coding();
       ISTHMUS_ASSIGN_OR_RETURN(auto made,
                                KvEviction::create(eviction, model_.transformer(), model_.ledger()));
       evictions_.push_back(std::move(made));
@@ -160,6 +161,7 @@ class Bench {
     ISTHMUS_RETURN_IF_ERROR(read(sequences, depth));
     for (size_t i = 0; i < evictions_.size(); ++i) {
       ISTHMUS_RETURN_IF_ERROR(evictions_[i]->evict(sequences[i], pool_).status());
+      if (eviction.policy != KvPolicy::kStreaming) sequences[i].code_now();
     }
     return ok_status();
   }
@@ -168,7 +170,7 @@ class Bench {
   Status read(std::vector<KvSequence>& kvs, size_t n) {
     const size_t share = std::max<size_t>(1, kStepTokens / kvs.size());
     for (size_t at = 0; at < n;) {
-      const size_t count = std::min(share, n - at);
+      const size_t count = std::min({share, n - at, kvs.front().until_coding()});
       ISTHMUS_RETURN_IF_ERROR(
           step(kvs, count, model_.prompt_compute(), at + count == n ? Rows::kNewest : Rows::kNone));
       at += count;

@@ -68,6 +68,23 @@ void add_model_flags(CLI::App& app, ModelArgs& args, bool chat) {
   app.add_option("--kv", args.kv_type, "type of the KV cache: f32, f16, bf16 or q8_0")
       ->type_name("TYPE")
       ->capture_default_str();
+  app.add_option("--kv-bits", args.kv_bits,
+                 "codes of the KV cache, all approximate: 16 (none), 8, 4, 2, 1, k4v2 (keys, values), one of "
+                 "those for each layer with commas between, or asym:16/0:4/2 (AsymKV: 4 bits for the keys of "
+                 "the first 16 layers and the values of the first 0, 2 for the others)")
+      ->type_name("BITS")
+      ->capture_default_str();
+  app.add_option("--kv-residual", args.kv_residual,
+                 "with --kv-bits: tokens that are coded together; the newest, fewer than that, stay as "
+                 "written; a multiple of 32")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--kv-keys", args.kv_keys,
+                 "with --kv-bits: rotated (keys are coded as attention wants them), unrotated (before their "
+                 "rotation: slower, and better for keys with a bias) or auto (unrotated where keys have a "
+                 "bias)")
+      ->type_name("KEYS")
+      ->capture_default_str();
   app.add_option("--kv-policy", args.kv_policy,
                  "which keys of a prompt stay in the KV cache (all but full are approximate): full, "
                  "window, streaming (a text without end), random, snapkv, pyramidkv, adakv, expected or "
@@ -124,6 +141,21 @@ Result<EvictionOptions> parse_eviction(const std::string& policy, const std::str
   return out;
 }
 
+Result<KvCodec> parse_codec(const ModelArgs& args) {
+  auto out = parse_kv_bits(args.kv_bits);
+  if (!out.ok()) return out.status().with_context("--kv-bits");
+  out->residual = args.kv_residual;
+  if (args.kv_keys == "rotated") {
+    out->keys = KeyForm::kRotated;
+  } else if (args.kv_keys == "unrotated") {
+    out->keys = KeyForm::kUnrotated;
+  } else if (args.kv_keys != "auto") {
+    return invalid_argument("--kv-keys is '" + printable(args.kv_keys) +
+                            "'; known are auto, rotated and unrotated");
+  }
+  return out;
+}
+
 Result<uint64_t> parse_bytes(const std::string& text) {
   static constexpr std::pair<const char*, double> kUnits[] = {
       {"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9},
@@ -162,6 +194,7 @@ Result<ModelOptions> model_options(const ModelArgs& args) {
   const auto eviction = parse_eviction(args.kv_policy, args.kv_budget);
   if (!eviction.ok()) return eviction.status().with_context("--kv-policy, --kv-budget");
   options.eviction = *eviction;
+  ISTHMUS_ASSIGN_OR_RETURN(options.kv_codec, parse_codec(args));
   if (!args.memory.empty()) {
     const auto limit = parse_bytes(args.memory);
     if (!limit.ok()) return limit.status().with_context("--memory");

@@ -51,6 +51,7 @@ Status Scorer::score(std::span<const TokenId> tokens, size_t first, size_t last,
         eviction, KvEviction::create(model_->options().eviction, model_->transformer(), model_->ledger()));
   }
   QueryRecord* queries = eviction == nullptr ? nullptr : eviction->record();
+  if (eviction != nullptr && !eviction->endless()) kv.put_off_coding();
   for (size_t at = 0, n = 0; at < last; at += n) {
     ISTHMUS_RETURN_IF_ERROR(stop.check());
     n = std::min(step, last - at);
@@ -59,7 +60,9 @@ Status Scorer::score(std::span<const TokenId> tokens, size_t first, size_t last,
     if (eviction != nullptr && at < first) n = std::min(n, first - at);
     if (eviction != nullptr && at == first && first > 0) {
       ISTHMUS_RETURN_IF_ERROR(eviction->evict(kv, model_->pool()).status());
+      if (!eviction->endless()) kv.code_now();
     }
+    n = std::min(n, kv.until_coding());
     const size_t from = first > at ? std::min(first - at, n) : 0;
     ISTHMUS_RETURN_IF_ERROR(run_step(kv, tokens.subspan(at, n), mode, from, queries));
     if (eviction != nullptr) ISTHMUS_RETURN_IF_ERROR(eviction->after_step(kv));

@@ -110,6 +110,7 @@ Status LanguageModel::open(const std::string& path) {
                             " are possible");
   }
   ISTHMUS_RETURN_IF_ERROR(check_streaming());
+  ISTHMUS_RETURN_IF_ERROR(choose_codes());
   plan_.memory = transformer_->plan(run_shape(), pool_shape().context, plan_.threads);
   plan_.text = Tokenizer::memory_bytes(*file_);
   plan_.memory.work += kThreadBytes * plan_.threads;
@@ -130,6 +131,26 @@ Status LanguageModel::check_streaming() const {
     return invalid_argument("streaming with " + std::to_string(eviction.tokens) +
                             " keys needs a context of " + std::to_string(eviction.tokens + 2 * kBlockKeys) +
                             " tokens; it is " + std::to_string(plan_.context));
+  }
+  return ok_status();
+}
+
+Status LanguageModel::choose_codes() {
+  ISTHMUS_ASSIGN_OR_RETURN(coded_, isthmus::coded_formats(options_.kv_codec,
+                                                          {options_.kv_type, options_.kv_type},
+                                                          config().layers));
+  if (coded_.empty()) return ok_status();
+  if (!kv_type_info(options_.kv_type).exact) {
+    return invalid_argument("KV of type " + std::string(kv_type_info(options_.kv_type).name) +
+                            " is coded already; codes for full blocks go with f32, f16 and bf16");
+  }
+  if (options_.eviction.policy == KvPolicy::kWindow) {
+    return unsupported("the policy 'window' with coded KV: it takes single keys out of full blocks");
+  }
+  const bool takes_keys = options_.eviction.on() && options_.eviction.policy != KvPolicy::kStreaming;
+  if (takes_keys && run_shape().key_encoding == KeyEncoding::kUnrotated) {
+    return unsupported(
+        "a policy that gives up keys with keys coded before their rotation; code them rotated, or keep all");
   }
   return ok_status();
 }
@@ -221,7 +242,16 @@ RunShape LanguageModel::run_shape() const {
   shape.max_outputs = std::max(draft_step, options_.step_outputs);
   shape.k_type = options_.kv_type;
   shape.v_type = options_.kv_type;
-  if (options_.eviction.policy == KvPolicy::kStreaming) shape.key_encoding = KeyEncoding::kBlockRelative;
+  shape.coded = coded_;
+  shape.residual = options_.kv_codec.residual;
+  const KeyForm keys = options_.kv_codec.keys;
+  const bool bias = keys == KeyForm::kAuto && !coded_.empty() && transformer_->has_key_bias();
+  if (bias || keys == KeyForm::kUnrotated) shape.key_encoding = KeyEncoding::kUnrotated;
+  const bool streaming = options_.eviction.policy == KvPolicy::kStreaming;
+  if (streaming && shape.key_encoding == KeyEncoding::kAbsolute) {
+    shape.key_encoding = KeyEncoding::kBlockRelative;
+  }
+  shape.coding_put_off = options_.eviction.on() && !streaming;
   return shape;
 }
 

@@ -15,6 +15,7 @@
 #include "engine/stream_choice.h"
 #include "format/gguf.h"
 #include "kv/eviction.h"
+#include "kv/kv_codec.h"
 #include "model/head_screen.h"
 #include "model/transformer.h"
 #include "model/workspace.h"
@@ -72,6 +73,8 @@ struct ModelOptions {
   HeadMode head = HeadMode::kFull;
   /// Which keys sessions give up. Anything but KvPolicy::kFull is approximate.
   EvictionOptions eviction = {};
+  /// Codes of full KV blocks. Anything but none is approximate.
+  KvCodec kv_codec = {};
 };
 
 inline constexpr size_t kDefaultContext = 4096;
@@ -119,6 +122,10 @@ class LanguageModel {
   Ledger& ledger() { return ledger_; }
   ThreadPool& pool() { return *pool_; }
   RunShape run_shape() const;
+  /// What full KV blocks of each layer become; empty: nothing.
+  const std::vector<KvFormat>& coded_formats() const { return coded_; }
+  /// How keys are held.
+  KeyEncoding key_encoding() const { return run_shape().key_encoding; }
   Compute prompt_compute() const;
   Compute generation_compute() const;
 
@@ -134,12 +141,14 @@ class LanguageModel {
   Status read_template();
   Status check_limit() const;
   Status check_streaming() const;
+  Status choose_codes();
   void plan_head();
   void make_head();
   RunShape pool_shape() const;
 
   ModelOptions options_;
   Ledger ledger_;
+  std::vector<KvFormat> coded_;
   ModelPlan plan_;
   std::shared_ptr<const GgufFile> file_;
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -77,7 +77,7 @@ Result<RetrievalProbe::Asked> RetrievalProbe::ask(const EvictionOptions& policy,
   out.kept = report.keys_before == 0
                  ? 1.0
                  : static_cast<double>(report.keys_after) / static_cast<double>(report.keys_before);
-  out.kv_bytes = static_cast<uint64_t>(kv.blocks()) * kv.pool()->block_bytes();
+  out.kv_bytes = kv.bytes();
   // The last token of the answer needs no logits after it.
   std::vector<uint32_t> outputs(answer.size());
   std::iota(outputs.begin(), outputs.end(), static_cast<uint32_t>(rest.size() - 1));

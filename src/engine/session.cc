@@ -12,6 +12,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<LanguageModel> 
   out->kv_ = out->model_->make_sequence();
   out->logits_.resize(out->model_->config().vocab);
   ISTHMUS_RETURN_IF_ERROR(out->set_eviction(out->model_->options().eviction));
+  out->put_off_coding();
   return out;
 }
 
@@ -27,7 +28,14 @@ Status Session::set_eviction(const EvictionOptions& options) {
 Status Session::evict() {
   if (eviction_ == nullptr) return ok_status();
   forget_tried();
-  return eviction_->evict(kv_, model_->pool()).status();
+  ISTHMUS_RETURN_IF_ERROR(eviction_->evict(kv_, model_->pool()).status());
+  if (!endless()) kv_.code_now();
+  return ok_status();
+}
+
+/// Keys that may go are chosen from what was written.
+void Session::put_off_coding() {
+  if (eviction_ != nullptr && !endless()) kv_.put_off_coding();
 }
 
 Status Session::append(std::span<const TokenId> tokens, Purpose purpose, const StopPolicy& stop,
@@ -42,6 +50,7 @@ Status Session::append(std::span<const TokenId> tokens, Purpose purpose, const S
     ISTHMUS_RETURN_IF_ERROR(stop.check());
     size_t n = std::min(step_size, tokens.size());
     if (endless()) n = std::min(n, model_->context() - kv_.length());
+    n = std::min(n, kv_.until_coding());
     ISTHMUS_RETURN_IF_ERROR(step(tokens.first(n), purpose, n == tokens.size(), best));
     tokens = tokens.subspan(n);
   }
@@ -86,6 +95,7 @@ KvFigures Session::kv_figures() const {
   out.bytes = kv_bytes();
   out.exactness = kv_.exactness();
   out.pruned = pruned();
+  out.codec = kv_bits_name(model_->options().kv_codec);
   if (eviction_ == nullptr) return out;
   out.policy = eviction_->options().policy;
   out.keys_before = eviction_->report().keys_before;
@@ -96,6 +106,11 @@ KvFigures Session::kv_figures() const {
 Status Session::try_tree(std::span<const TokenId> tokens, std::span<const int32_t> parents,
                          std::vector<float>& logits) {
   if (tokens.size() > room()) return resource_exhausted("the context is too full for the token tree");
+  if (tokens.size() > kv_.until_coding()) {
+    return resource_exhausted("a token tree of " + std::to_string(tokens.size()) +
+                              " tokens goes beyond the next coding of KV, in " +
+                              std::to_string(kv_.until_coding()));
+  }
   forget_tried();
   ISTHMUS_RETURN_IF_ERROR(kv_.grow(tokens.size()));
   std::vector<uint32_t> outputs(tokens.size());
@@ -161,7 +176,7 @@ Status Session::try_chain(std::span<const TokenId> tokens) {
     return invalid_argument("a chain of " + std::to_string(tokens.size()) +
                             " tokens, memory is reserved for " + std::to_string(chain_outputs_.size()));
   }
-  if (tokens.size() > room()) return resource_exhausted("the context is too full for the chain");
+  if (tokens.size() > chain_room()) return resource_exhausted("the context is too full for the chain");
   forget_tried();
   ISTHMUS_RETURN_IF_ERROR(kv_.grow(tokens.size()));
   const ForwardSequence sequence{&kv_, tokens, {}};
@@ -207,6 +222,7 @@ Status Session::truncate(size_t length) {
   if (length != tokens_.size()) logits_valid_ = false;
   tokens_.resize(length);
   if (length == 0 && eviction_ != nullptr) eviction_->begin();
+  if (length == 0) put_off_coding();
   return ok_status();
 }
 
@@ -214,8 +230,10 @@ size_t Session::keep_common_prefix(std::span<const TokenId> wanted) {
   size_t n = 0;
   while (n < tokens_.size() && n + 1 < wanted.size() && tokens_[n] == wanted[n]) ++n;
   if (truncate(n).ok()) return n;
-  (void)truncate(0);  // keys of the common part were given up since: it is read anew
-  return 0;
+  // Keys of the common part were given up since, or coded with later ones: it is read anew from there.
+  n = slid() > 0 ? 0 : kv_.reachable(n);
+  (void)truncate(n);
+  return n;
 }
 
 Status Session::append_stored(const KvRecord& record, size_t from, size_t count) {

@@ -7,8 +7,10 @@
 // sessions of one model may be used from different threads.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/cancel.h"
@@ -27,6 +29,7 @@ struct KvFigures {
   bool pruned = false;       // keys are gone: what follows is approximate
   uint64_t keys_before = 0;  // of the streams that may lose keys, over all times that keys were chosen
   uint64_t keys_after = 0;
+  std::string codec = "16";  // of full blocks, as kv_bits_name() writes it
 };
 
 /// What a token is for; decides the arithmetic class (design: never the batch it rides in).
@@ -51,12 +54,15 @@ class Session {
   /// Whether keys were given up: then truncate() cannot go back before that point.
   bool pruned() const { return kv_.pruned() || slid() > 0; }
   /// Bytes of the KV blocks held, shared ones included.
-  uint64_t kv_bytes() const { return static_cast<uint64_t>(kv_.blocks()) * kv_.pool()->block_bytes(); }
+  uint64_t kv_bytes() const { return kv_.bytes(); }
   KvFigures kv_figures() const;
   /// The text read: tokens whose KV is held, or was (pruned()).
   std::span<const TokenId> tokens() const { return tokens_; }
   /// Tokens that can still be read; without end with KvPolicy::kStreaming.
   size_t room() const { return endless() ? SIZE_MAX / 2 : model_->context() - tokens_.size(); }
+  /// Tokens of the longest chain now: coded KV ends it at the next coding, so that what is read in a chain has
+  /// the bits of one token after another.
+  size_t chain_room() const { return std::min(room(), kv_.until_coding()); }
   /// Tokens of the longest text.
   size_t capacity() const { return endless() ? SIZE_MAX / 2 : model_->context(); }
   /// Their KV, for who keeps it elsewhere.
@@ -120,6 +126,7 @@ class Session {
   bool endless() const { return eviction_ != nullptr && eviction_->endless(); }
   /// Tokens that lie no more between the sinks and the newest ones.
   size_t slid() const { return tokens_.size() - kv_.length(); }
+  void put_off_coding();
   Status after_step() { return eviction_ == nullptr ? ok_status() : eviction_->after_step(kv_); }
 
   std::shared_ptr<LanguageModel> model_;

@@ -89,7 +89,7 @@ void SpeculativeReader::settle() {
 Status SpeculativeReader::read(TokenId token, size_t most) {
   chain_[0] = token;
   guess_ = proposer_->propose(std::span(chain_).subspan(1));
-  const size_t room = session_.room();
+  const size_t room = session_.chain_room();
   most = std::min({most, guess_.tokens, room > 0 ? room - 1 : 0});
   const size_t drafted = controller_.choose(guess_.match, most);
   if (drafted == 0) return read_plain();

@@ -24,6 +24,9 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
     length_ = std::exchange(other.length_, 0);
     pending_ = std::exchange(other.pending_, 0);
     pruned_until_ = std::exchange(other.pruned_until_, 0);
+    coded_until_ = std::exchange(other.coded_until_, 0);
+    coding_put_off_ = std::exchange(other.coding_put_off_, false);
+    coded_apart_ = std::exchange(other.coded_apart_, false);
     streams_ = std::exchange(other.streams_, {});
   }
   return *this;
@@ -62,6 +65,10 @@ Status KvSequence::grow(size_t n) {
   pending_ = 0;
   for (auto& stream : streams_) release_from(stream, blocks_for(stream, length_));
   if (n == 0) return ok_status();
+  if (n > until_coding()) {
+    return internal_error("a step of " + std::to_string(n) + " tokens goes beyond the next coding, in " +
+                          std::to_string(until_coding()));
+  }
   size_t needed = 0;
   for (const auto& stream : streams_) {
     needed += blocks_for(stream, length_ + n) - stream.ids.size() + (shares_open_tail(stream) ? 1 : 0);
@@ -134,6 +141,59 @@ void KvSequence::commit(size_t n) {
   pending_ = 0;
   for (auto& stream : streams_) release_from(stream, blocks_for(stream, length_));
   seal_full_blocks(before, length_);
+  if (codes() && length_ / pool_->config().residual > before / pool_->config().residual) code_full_blocks();
+}
+
+size_t KvSequence::until_coding() const {
+  if (!codes()) return SIZE_MAX;
+  const size_t residual = pool_->config().residual;
+  return residual - (length_ + pending_) % residual;
+}
+
+void KvSequence::code_now() {
+  coding_put_off_ = false;
+  if (!codes()) return;
+  commit(0);
+  coded_apart_ = true;
+  code_full_blocks();
+}
+
+void KvSequence::code_full_blocks() {
+  const auto& config = pool_->config();
+  for (size_t s = 0; s < streams_.size(); ++s) {
+    const KvFormat format = config.coded[s / kv_heads_];
+    if (format == config.open()) continue;
+    Stream& stream = streams_[s];
+    for (size_t i = 0; i < (length_ - stream.removed) / kBlockKeys; ++i) code_block(stream, i, format);
+  }
+  coded_until_ = length_;
+}
+
+/// A full pool leaves the block as it is: it is tried again with the next ones.
+void KvSequence::code_block(Stream& stream, size_t index, KvFormat format) {
+  const BlockId from = stream.ids[index];
+  const BlockHeader& header = pool_->header(from);
+  if (KvFormat{header.k_type, header.v_type} != pool_->config().open()) return;
+  const auto coded = pool_->allocate_coded(format);
+  if (!coded.ok()) return;
+  const auto put = [&](KvPart part, KvType from_type, const std::byte* in, KvType type, std::byte* out) {
+    const size_t head_dim = pool_->config().head_dim;
+    if (type == from_type) {
+      std::memcpy(out, in, kv_part_bytes(type, part, head_dim));
+    } else {
+      kv_encode(from_type, part, in, type, out, head_dim);
+    }
+  };
+  put(KvPart::kKey, header.k_type, pool_->k(from), format.k_type, pool_->k(*coded));
+  put(KvPart::kValue, header.v_type, pool_->v(from), format.v_type, pool_->v(*coded));
+  BlockHeader& to = pool_->header(*coded);
+  to.computed_by = header.computed_by;
+  to.exactness = std::max(header.exactness, Exactness::kQuantised);
+  to.valid = header.valid;
+  to.sealed = true;
+  stream.ids[index] = *coded;
+  stream.refs[index] = make_ref(*coded, index);
+  pool_->release(from);
 }
 
 Status KvSequence::accept(std::span<const uint32_t> path) {
@@ -174,6 +234,11 @@ Status KvSequence::truncate(size_t length) {
     clear();
     return ok_status();
   }
+  if (length >= pruned_until_ && reachable(length) < length) {
+    return failed_precondition("truncate to " + std::to_string(length) +
+                               " tokens, but they are coded together with later ones; " +
+                               std::to_string(reachable(length)) + " can be left");
+  }
   if (length < pruned_until_) {
     return failed_precondition("truncate to " + std::to_string(length) +
                                " tokens, but keys of tokens before " + std::to_string(pruned_until_) +
@@ -181,8 +246,16 @@ Status KvSequence::truncate(size_t length) {
   }
   length_ = length;
   pending_ = 0;
+  coded_until_ = std::min(coded_until_, length);
   for (auto& stream : streams_) release_from(stream, blocks_for(stream, length_));
   return ok_status();
+}
+
+size_t KvSequence::reachable(size_t length) const {
+  length = std::min(length, length_);
+  if (length < pruned_until_) return 0;
+  if (length >= coded_until_) return length;
+  return coded_apart_ ? 0 : length / pool_->config().residual * pool_->config().residual;
 }
 
 Status KvSequence::keep_keys(size_t layer, size_t head, std::span<const uint32_t> kept) {
@@ -199,6 +272,7 @@ Status KvSequence::keep_keys(size_t layer, size_t head, std::span<const uint32_t
   }
   commit(0);
   if (kept.size() == held) return ok_status();
+  if (coded_until_ > 0) return failed_precondition("keys cannot be taken out: their blocks are coded");
   ISTHMUS_RETURN_IF_ERROR(regroup(stream, kept, held));
   stream.removed += held - kept.size();
   pruned_until_ = length_;
@@ -302,6 +376,7 @@ Status KvSequence::drop_blocks(size_t first, size_t count) {
     for (size_t i = first; i < stream.ids.size(); ++i) stream.refs[i] = make_ref(stream.ids[i], i);
   }
   length_ -= count * kBlockKeys;
+  coded_until_ -= std::min(coded_until_, count * kBlockKeys);
   return ok_status();
 }
 
@@ -325,6 +400,8 @@ void KvSequence::clear() {
   length_ = 0;
   pending_ = 0;
   pruned_until_ = 0;
+  coded_until_ = 0;
+  coded_apart_ = false;
   for (auto& stream : streams_) {
     release_from(stream, 0);
     stream.removed = 0;
@@ -343,6 +420,9 @@ KvSequence KvSequence::fork() const {
   KvSequence out(pool_, layers_, kv_heads_);
   out.length_ = length_;
   out.pruned_until_ = pruned_until_;
+  out.coded_until_ = coded_until_;
+  out.coding_put_off_ = coding_put_off_;
+  out.coded_apart_ = coded_apart_;
   for (size_t s = 0; s < streams_.size(); ++s) {
     const Stream& from = streams_[s];
     Stream& to = out.streams_[s];
@@ -392,6 +472,14 @@ KvStreamRef KvSequence::stream(size_t layer, size_t head) const {
 size_t KvSequence::blocks() const {
   size_t n = 0;
   for (const auto& stream : streams_) n += stream.ids.size();
+  return n;
+}
+
+uint64_t KvSequence::bytes() const {
+  uint64_t n = 0;
+  for (const auto& stream : streams_) {
+    for (const BlockId id : stream.ids) n += pool_->block_bytes(id);
+  }
   return n;
 }
 

@@ -3,6 +3,10 @@
 // Streams may hold different keys: keep_keys() makes a stream give up committed keys, and those that stay
 // move together. What a stream gave up is gone; the sequence then cannot go back before that point.
 //
+// Where the pool's configuration says so, full blocks become coded ones (KIVI types) each time the length
+// reaches a multiple of `residual`: a text is always held as if it had been read up to there in steps that
+// stop at those multiples, and can go back to any of them, or to what is not coded yet.
+//
 // Tokens enter in two steps: grow(n) makes room for n *pending* tokens at the end of every stream, the
 // forward pass writes their K and V and attends to them, and commit() or accept() keeps them. Pending tokens
 // may form a tree; accept() keeps one path of it. fork() shares all blocks; a shared block is copied when one
@@ -40,6 +44,16 @@ class KvSequence {
   /// Tokens between grow() and commit().
   size_t pending() const { return pending_; }
 
+  /// Committed and pending tokens may grow by this many before blocks are coded: who wants the same bits for
+  /// any split of a text stops there.
+  size_t until_coding() const;
+  /// Whether blocks are coded at all, and not put off.
+  bool codes() const { return !pool_->config().coded.empty() && !coding_put_off_; }
+  /// Puts coding off, for who will take keys out first, or codes all full blocks now and from now on. A full
+  /// pool leaves blocks as they are.
+  void put_off_coding() { coding_put_off_ = true; }
+  void code_now();
+
   /// Makes slots [length, length + n) of every stream writable; drops tokens pending before. All or nothing:
   /// kResourceExhausted leaves the sequence as it was.
   Status grow(size_t n);
@@ -74,9 +88,11 @@ class KvSequence {
   /// positions, kInvalidArgument when the blocks are not all full of committed tokens.
   Status drop_blocks(size_t first, size_t count);
   /// Forgets committed tokens from `length` on (and all pending ones). kInvalidArgument when it is longer
-  /// than now, kFailedPrecondition when keys of tokens before that were given up since (0 is always
-  /// possible).
+  /// than now, kFailedPrecondition when keys of tokens before that were given up since, or coded together
+  /// with later ones. reachable() tells in advance.
   Status truncate(size_t length);
+  /// The most tokens, at most `length`, that truncate() can leave; 0 is always possible.
+  size_t reachable(size_t length) const;
   void clear();
 
   /// A second sequence with the same committed tokens: also the way to take a snapshot and to restore it.
@@ -105,8 +121,9 @@ class KvSequence {
 
   size_t layers() const { return layers_; }
   size_t kv_heads() const { return kv_heads_; }
-  /// Blocks held, shared ones included.
+  /// Blocks held, shared ones included, and their bytes.
   size_t blocks() const;
+  uint64_t bytes() const;
   const std::shared_ptr<BlockPool>& pool() const { return pool_; }
 
  private:
@@ -131,6 +148,8 @@ class KvSequence {
   void copy_key(const std::byte* source, size_t from, std::byte* target, size_t to) const;
   void release_from(Stream& stream, size_t first_block);
   void seal_full_blocks(size_t from, size_t to);
+  void code_full_blocks();
+  void code_block(Stream& stream, size_t index, KvFormat format);
 
   std::shared_ptr<BlockPool> pool_;
   size_t layers_ = 0;
@@ -138,6 +157,9 @@ class KvSequence {
   size_t length_ = 0;
   size_t pending_ = 0;
   size_t pruned_until_ = 0;      // keys of tokens before this one may be gone
+  size_t coded_until_ = 0;       // full blocks of tokens before this one are coded
+  bool coding_put_off_ = false;
+  bool coded_apart_ = false;     // not at multiples of the residual
   std::vector<Stream> streams_;  // [layer][kv head]
 };
 

@@ -87,7 +87,27 @@ BlockPoolConfig Transformer::pool_config(const RunShape& shape) const {
   config.head_dim = config_.head_dim;
   config.key_encoding = shape.key_encoding;
   config.blocks = per_stream * config_.layers * config_.n_kv_heads;
+  config.coded = shape.coded;
+  config.residual = shape.residual;
+  if (!shape.coded.empty()) config.blocks = coded_pool_blocks(config, shape, per_stream);
   return config;
+}
+
+/// Coded blocks for the whole context beside open ones for the newest tokens (or, where coding is put off,
+/// for all), and for each format a slab that is part full.
+size_t Transformer::coded_pool_blocks(const BlockPoolConfig& config, const RunShape& shape,
+                                      size_t per_stream) const {
+  const size_t open_bytes = BlockPool::block_bytes(config);
+  const size_t newest = shape.coding_put_off ? per_stream : shape.residual / kBlockKeys + 1;
+  size_t bytes = 0;
+  for (const KvFormat& format : shape.coded) {
+    const size_t a_stream = (format == config.open() ? 0 : newest * open_bytes) +
+                            per_stream * config.format_bytes(format);
+    bytes += a_stream * config_.n_kv_heads;
+  }
+  constexpr size_t kMostFormats = 8;
+  const size_t blocks = (bytes + open_bytes - 1) / open_bytes + kMostFormats * BlockPool::kSlabBlocks;
+  return blocks / BlockPool::kSlabBlocks * BlockPool::kSlabBlocks;
 }
 
 MemoryPlan Transformer::plan(const RunShape& shape, size_t pool_tokens, size_t threads) const {
@@ -98,7 +118,9 @@ MemoryPlan Transformer::plan(const RunShape& shape, size_t pool_tokens, size_t t
   plan.weights = HugeArena::resident_bytes(weight_bytes());
   plan.kv = HugeArena::resident_bytes(pool.blocks * BlockPool::block_bytes(pool));
   plan.work = HugeArena::resident_bytes(Workspace::bytes(config_, shape, compute_, threads)) +
-              pool.blocks * (BlockPool::kBookkeeping + KvSequence::kBookkeeping) +
+              BlockPool::bookkeeping(pool) +
+              (pool_tokens + kBlockKeys - 1) / kBlockKeys * config_.layers * config_.n_kv_heads *
+                  KvSequence::kBookkeeping +
               shape.max_outputs * config_.vocab * sizeof(float);
   const uint64_t load = WeightBinder::load_bytes();
   if (plan.kv + plan.work < load) plan.work = load - plan.kv;

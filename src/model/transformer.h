@@ -73,6 +73,11 @@ struct RunShape {
   /// How keys are stored. Blocks of anything but kAbsolute can move (KvSequence::drop_blocks), but take no
   /// token trees.
   KeyEncoding key_encoding = KeyEncoding::kAbsolute;
+  /// What full blocks of each layer become, `residual` tokens at a time; empty: nothing.
+  std::vector<KvFormat> coded = {};
+  size_t residual = 128;
+  /// Whether a text may be held as written to its end before it is coded.
+  bool coding_put_off = false;
 };
 
 class Workspace;
@@ -99,6 +104,8 @@ class Transformer {
   /// How the output head is packed.
   Result<PackFormat> head_format() const { return pack_format(head_type_, compute_); }
   uint64_t head_bytes() const;
+  /// Whether keys have a bias. Once opened.
+  bool has_key_bias() const { return !weights_.layers.empty() && weights_.layers.front().bk != nullptr; }
   PackedReport packed_report() const { return cache_ == nullptr ? PackedReport{} : cache_->report(); }
   /// The packed matrices in the order of use, once loaded.
   std::vector<const PackedMatrix*> matrices() const;
@@ -125,6 +132,7 @@ class Transformer {
   Transformer(std::shared_ptr<const GgufFile> file, Compute compute);
   Status bind(size_t context);
   BlockPoolConfig pool_config(const RunShape& shape) const;
+  size_t coded_pool_blocks(const BlockPoolConfig& config, const RunShape& shape, size_t per_stream) const;
   /// `row` holds a row of the embedding as the file stores it: at most d_model floats.
   Status embed(TokenId token, std::byte* row, float* out) const;
   void run(const ForwardStep& step, Workspace& workspace, Worker& worker, FirstError& error) const;
