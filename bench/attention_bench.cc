@@ -136,8 +136,7 @@ void run(benchmark::State& state) {
                                               benchmark::Counter::kIsIterationInvariantRate);
 }
 
-constexpr int64_t kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3, kKivi8 = 4, kKivi4 = 5, kKivi2 = 6,
-                  kKivi1 = 7;
+constexpr int64_t kF32 = 0, kF16 = 1, kBF16 = 2, kQ8 = 3, kKivi8 = 4, kKivi4 = 5, kKivi2 = 6, kKivi1 = 7;
 
 void decode(benchmark::State& state) { run(state); }
 BENCHMARK(decode)

@@ -58,6 +58,9 @@ std::string figures_line(const RunFigures& f, const std::optional<Energy>& energ
     out += fmt::format(", {} keeps {:.0f} % of the prompt's keys", kv_policy_name(f.kv.policy),
                        100 * kept_share(f.kv));
   }
+  if (f.kv.exactness == Exactness::kQuantised) {
+    out += fmt::format(", KV of {} bits, {}", f.kv.codec, human_bytes(f.kv.bytes));
+  }
   if (f.context_shifts > 0) out += fmt::format(", {} context shifts", f.context_shifts);
   return out + ", peak " + human_bytes(os::peak_resident_bytes());
 }
@@ -80,11 +83,9 @@ nlohmann::ordered_json figures_json(const RunFigures& f, const std::optional<Ene
       {"verify_steps", f.speculation.steps},
       {"peak_memory_bytes", os::peak_resident_bytes()},
   };
-  out["kv"] = {{"bytes", f.kv.bytes},
-               {"exactness", exactness_name(f.kv.exactness)},
-               {"policy", kv_policy_name(f.kv.policy)},
-               {"pruned", f.kv.pruned},
-               {"keys_kept", kept_share(f.kv)}};
+  out["kv"] = {{"bytes", f.kv.bytes},   {"exactness", exactness_name(f.kv.exactness)},
+               {"bits", f.kv.codec},    {"policy", kv_policy_name(f.kv.policy)},
+               {"pruned", f.kv.pruned}, {"keys_kept", kept_share(f.kv)}};
   if (energy) {
     const auto tokens = static_cast<double>(std::max<size_t>(1, read_tokens(f) + f.generated_tokens));
     // Without an idle baseline nobody knows what the run added to it.

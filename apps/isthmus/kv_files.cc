@@ -57,10 +57,10 @@ Result<KvSpace> space_of(const Session& session, const Digest& model) {
 
 Result<Exported> write_kv_file(const Session& session, const Digest& model, const KvArgs& args) {
   ISTHMUS_ASSIGN_OR_RETURN(const KvSpace space, space_of(session, model));
-  const size_t blocks = session.tokens().size() / kBlockKeys;
+  const size_t blocks = kv_blocks_as(session.kv(), space, session.tokens().size() / kBlockKeys);
   if (blocks == 0) {
     return invalid_argument(fmt::format("the text has {} tokens; a KV file holds whole blocks of {}",
-                                        session.tokens().size(), kBlockKeys));
+                                        session.tokens().size(), space.unit() * kBlockKeys));
   }
   ISTHMUS_ASSIGN_OR_RETURN(const KvKeys keys, kv_keys(space, session.tokens(), sha256_digest));
   std::vector<std::vector<std::byte>> records;

@@ -80,9 +80,8 @@ void add_model_flags(CLI::App& app, ModelArgs& args, bool chat) {
       ->type_name("N")
       ->capture_default_str();
   app.add_option("--kv-keys", args.kv_keys,
-                 "with --kv-bits: rotated (keys are coded as attention wants them), unrotated (before their "
-                 "rotation: slower, and better for keys with a bias) or auto (unrotated where keys have a "
-                 "bias)")
+                 "how keys are held and coded: rotated, as attention wants them, or unrotated (slower; codes "
+                 "of few bits are somewhat better)")
       ->type_name("KEYS")
       ->capture_default_str();
   app.add_option("--kv-policy", args.kv_policy,
@@ -145,13 +144,11 @@ Result<KvCodec> parse_codec(const ModelArgs& args) {
   auto out = parse_kv_bits(args.kv_bits);
   if (!out.ok()) return out.status().with_context("--kv-bits");
   out->residual = args.kv_residual;
-  if (args.kv_keys == "rotated") {
-    out->keys = KeyForm::kRotated;
-  } else if (args.kv_keys == "unrotated") {
+  if (args.kv_keys == "unrotated") {
     out->keys = KeyForm::kUnrotated;
-  } else if (args.kv_keys != "auto") {
+  } else if (args.kv_keys != "rotated") {
     return invalid_argument("--kv-keys is '" + printable(args.kv_keys) +
-                            "'; known are auto, rotated and unrotated");
+                            "'; known are rotated and unrotated");
   }
   return out;
 }

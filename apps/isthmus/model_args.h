@@ -26,14 +26,14 @@ struct ModelArgs {
   std::string kv_policy = "full";
   std::string kv_bits = "16";
   size_t kv_residual = 128;
-  std::string kv_keys = "auto";
+  std::string kv_keys = "rotated";
   std::string kv_budget;  // "0.5" of the text's keys or "512" of them; empty = 0.5
   bool no_cache = false;
   StoreFlags store;
 };
 
-/// --threads, --ctx, --memory, --kv, --kv-bits, --kv-residual, --kv-keys, --kv-policy, --kv-budget, --precision, --head, --no-cache, --models-dir
-/// and, with `chat`,
+/// --threads, --ctx, --memory, --kv, --kv-bits, --kv-residual, --kv-keys, --kv-policy, --kv-budget,
+/// --precision, --head, --no-cache, --models-dir and, with `chat`,
 /// --template.
 void add_model_flags(CLI::App& app, ModelArgs& args, bool chat);
 /// The same with MODEL before them.

@@ -19,8 +19,7 @@ Result<std::unique_ptr<Batcher>> Batcher::create(std::shared_ptr<LanguageModel> 
 }
 
 Status Batcher::prepare() {
-  if (!model_->coded_formats().empty())
-    return unsupported("batches over coded KV");
+  if (!model_->coded_formats().empty()) return unsupported("batches over coded KV");
   if (model_->options().eviction.on())
     return unsupported("batches keep all keys; the model was loaded to evict some");
   const RunShape shape = model_->run_shape();

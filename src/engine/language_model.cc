@@ -136,9 +136,9 @@ Status LanguageModel::check_streaming() const {
 }
 
 Status LanguageModel::choose_codes() {
-  ISTHMUS_ASSIGN_OR_RETURN(coded_, isthmus::coded_formats(options_.kv_codec,
-                                                          {options_.kv_type, options_.kv_type},
-                                                          config().layers));
+  ISTHMUS_ASSIGN_OR_RETURN(
+      coded_,
+      isthmus::coded_formats(options_.kv_codec, {options_.kv_type, options_.kv_type}, config().layers));
   if (coded_.empty()) return ok_status();
   if (!kv_type_info(options_.kv_type).exact) {
     return invalid_argument("KV of type " + std::string(kv_type_info(options_.kv_type).name) +
@@ -244,9 +244,7 @@ RunShape LanguageModel::run_shape() const {
   shape.v_type = options_.kv_type;
   shape.coded = coded_;
   shape.residual = options_.kv_codec.residual;
-  const KeyForm keys = options_.kv_codec.keys;
-  const bool bias = keys == KeyForm::kAuto && !coded_.empty() && transformer_->has_key_bias();
-  if (bias || keys == KeyForm::kUnrotated) shape.key_encoding = KeyEncoding::kUnrotated;
+  if (options_.kv_codec.keys == KeyForm::kUnrotated) shape.key_encoding = KeyEncoding::kUnrotated;
   const bool streaming = options_.eviction.policy == KvPolicy::kStreaming;
   if (streaming && shape.key_encoding == KeyEncoding::kAbsolute) {
     shape.key_encoding = KeyEncoding::kBlockRelative;

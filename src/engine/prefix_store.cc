@@ -18,6 +18,11 @@ size_t common_tokens(std::span<const TokenId> a, std::span<const TokenId> b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
+/// Whole blocks of a prompt without its last token, whose logits will be wanted.
+size_t usable_blocks(const KvSpace& space, std::span<const TokenId> prompt) {
+  return (prompt.size() - 1) / kBlockKeys / space.unit() * space.unit();
+}
+
 /// What is given up may depend on the queries of the whole prompt, and what was read behind it on what was
 /// given up.
 Status check_policy(const Session& session) {
@@ -48,7 +53,12 @@ Result<KvSpace> PrefixStore::space(const Session& session) const {
   const LanguageModel& model = session.model();
   ISTHMUS_ASSIGN_OR_RETURN(const Digest identity,
                            model_kv_identity(options_.model, rope_choice(model), options_.digest));
-  return kv_space(session.kv(), model.prompt_compute(), identity, salt);
+  KvSpace out = kv_space(session.kv(), model.prompt_compute(), identity, salt);
+  if (out.unit() > kKvRecordBlocks) {
+    return unsupported("stored prompts of KV that is coded " + std::to_string(out.residual) +
+                       " tokens at a time; a record has " + std::to_string(kKvRecordBlocks * kBlockKeys));
+  }
+  return out;
 }
 
 PrefixRestore PrefixStore::restore(Session& session, std::span<const TokenId> prompt) {
@@ -71,21 +81,25 @@ PrefixRestore PrefixStore::restore(Session& session, std::span<const TokenId> pr
 Status PrefixStore::restore_blocks(Session& session, std::span<const TokenId> prompt, PrefixRestore& out) {
   ISTHMUS_RETURN_IF_ERROR(check_policy(session));
   if (prompt.empty()) return ok_status();
-  const size_t blocks = (prompt.size() - 1) / kBlockKeys;
-  if (session.tokens().size() / kBlockKeys >= blocks) return ok_status();
   ISTHMUS_ASSIGN_OR_RETURN(const KvSpace wanted, space(session));
+  const size_t blocks = usable_blocks(wanted, prompt);
+  if (session.tokens().size() / kBlockKeys >= blocks) return ok_status();
   ISTHMUS_ASSIGN_OR_RETURN(const KvKeys keys,
                            kv_keys(wanted, prompt.first(blocks * kBlockKeys), options_.digest));
-  size_t at = session.tokens().size() / kBlockKeys;
-  while (at < blocks && tier().holds(keys.blocks[at])) {
+  size_t at = session.tokens().size() / kBlockKeys / wanted.unit() * wanted.unit();
+  // Found by the last key of what is kept together: another text may share the first ones.
+  const size_t last = wanted.unit() - 1;
+  while (at < blocks && tier().holds(keys.blocks[at + last])) {
+    // What is held beyond is coded together with what the record has.
+    if (!wanted.coded.empty()) ISTHMUS_RETURN_IF_ERROR(session.truncate(at * kBlockKeys));
     ISTHMUS_ASSIGN_OR_RETURN(const size_t taken,
-                             restore_record(session, prompt, wanted, keys.blocks[at], out));
+                             restore_record(session, prompt, wanted, keys.blocks[at + last], out));
     at += taken;
   }
   return ok_status();
 }
 
-/// Takes what follows the session's whole blocks out of the record with `key`, the next block's; returns how
+/// Takes what follows the session's whole blocks out of the record with `key`, of a block there; returns how
 /// many blocks that were, at least one.
 Result<size_t> PrefixStore::restore_record(Session& session, std::span<const TokenId> prompt,
                                            const KvSpace& wanted, const Digest& key, PrefixRestore& out) {
@@ -99,10 +113,11 @@ Result<size_t> PrefixStore::restore_record(Session& session, std::span<const Tok
   const auto parsed = KvRecord::parse(bytes);
   Status status = parsed.status();
   if (status.ok()) status = parsed->check_space(wanted);
-  const size_t blocks = (prompt.size() - 1) / kBlockKeys;
+  const size_t blocks = usable_blocks(wanted, prompt);
   size_t known = 0;  // blocks of the record that are the prompt's
   if (status.ok()) {
-    known = parsed->matching_blocks(prompt.first(blocks * kBlockKeys));
+    const size_t end = parsed->first_block() + parsed->matching_blocks(prompt.first(blocks * kBlockKeys));
+    known = end / wanted.unit() * wanted.unit() - std::min(parsed->first_block(), end);
     if (parsed->first_block() > at || parsed->first_block() + known <= at) {
       status = corrupt("the stored tokens are not those of the prompt");
     }
@@ -141,11 +156,14 @@ Status PrefixStore::save_blocks(const Session& session, std::span<const TokenId>
   const size_t blocks = kv_blocks_as(session.kv(), wanted, text.size() / kBlockKeys);
   ISTHMUS_ASSIGN_OR_RETURN(const KvKeys keys,
                            kv_keys(wanted, text.first(blocks * kBlockKeys), options_.digest));
+  const size_t unit = wanted.unit();
   for (size_t at = 0; at < blocks;) {
     size_t end = at;
-    while (end < blocks && end - at < kKvRecordBlocks && !tier().holds(keys.blocks[end])) ++end;
+    while (end < blocks && end - at + unit <= kKvRecordBlocks && !tier().holds(keys.blocks[end + unit - 1])) {
+      end += unit;
+    }
     if (end == at) {
-      ++at;
+      at += unit;
       continue;
     }
     ISTHMUS_ASSIGN_OR_RETURN(

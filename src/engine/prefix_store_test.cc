@@ -95,7 +95,8 @@ ModelOptions prefix_model(Precision precision = Precision::kDefault, KvType type
   return options;
 }
 
-void expect_hit_like_cold(ModelOptions options, const std::string& file) {
+/// `unit`: tokens that are kept together.
+void expect_hit_like_cold(ModelOptions options, const std::string& file, size_t unit = 32) {
   const auto model = load_for_batch(std::move(options), file);
   MemoryTier tier;
   Rng rng(3);
@@ -109,11 +110,12 @@ void expect_hit_like_cold(ModelOptions options, const std::string& file) {
   PrefixStore reader(prefix_options(tier));
   const Prefixed hit = run_with(model, reader, second);
   // 15 whole blocks of the shared text; the second record is used in part.
-  EXPECT_EQ(hit.result.figures.stored_tokens, 480U);
-  EXPECT_EQ(hit.result.figures.reused_tokens, 480U);
+  const size_t shared = 480 / unit * unit;
+  EXPECT_EQ(hit.result.figures.stored_tokens, shared);
+  EXPECT_EQ(hit.result.figures.reused_tokens, shared);
   EXPECT_GT(hit.result.figures.restore_seconds, 0);
   expect_same_answer(hit.result, run_alone(model, second), file);
-  EXPECT_EQ(hit.saved.tokens, 32U);  // the block in which they differ, and no more
+  EXPECT_EQ(hit.saved.tokens, 512 - shared);  // the block in which they differ, and no more
   const Prefixed again = run_with(model, reader, second);
   EXPECT_EQ(again.result.figures.stored_tokens, 512U);
   expect_same_answer(again.result, run_alone(model, second), file);
@@ -132,6 +134,39 @@ TEST(PrefixStore, AHitHasTheBitsOfAColdRunInEveryType) {
   }
   expect_hit_like_cold(prefix_model(Precision::kFast), "llama.gguf");
   expect_hit_like_cold(prefix_model(Precision::kReference), "llama.gguf");
+}
+
+TEST(PrefixStore, AHitOfCodedKvHasTheBitsOfAColdRun) {
+  for (const char* file : {"llama.gguf", "qwen2.gguf", "gemma3.gguf"}) {
+    for (const char* bits : {"8", "4", "k2v1", "k4v16"}) {
+      for (const size_t residual : {32, 64}) {
+        ModelOptions options = prefix_model();
+        options.kv_codec = *parse_kv_bits(bits);
+        options.kv_codec.residual = residual;
+        expect_hit_like_cold(options, file, residual);
+      }
+    }
+  }
+}
+
+TEST(PrefixStore, CodesDoNotMeet) {
+  MemoryTier tier;
+  PrefixStore store(prefix_options(tier));
+  Rng rng(4);
+  const auto request = sampled_request(random_prompt(rng, 200), 3);
+  size_t kept = 0;
+  for (const char* bits : {"16", "4", "k4v2", "asym:1/0:4/2"}) {
+    for (const size_t residual : {32, 64}) {
+      ModelOptions options = prefix_model();
+      options.kv_codec = *parse_kv_bits(bits);
+      options.kv_codec.residual = residual;
+      const bool known = !options.kv_codec.on() && residual == 64;  // without codes it means nothing
+      const Prefixed run = run_with(load_for_batch(options), store, request);
+      EXPECT_EQ(run.result.figures.stored_tokens, known ? 192U : 0U) << bits;
+      if (!known) kept += 6;
+      EXPECT_EQ(tier.by_key.size(), kept) << bits << ' ' << residual;
+    }
+  }
 }
 
 TEST(PrefixStore, PrecisionsAndTypesDoNotMeet) {

@@ -60,8 +60,8 @@ class Session {
   std::span<const TokenId> tokens() const { return tokens_; }
   /// Tokens that can still be read; without end with KvPolicy::kStreaming.
   size_t room() const { return endless() ? SIZE_MAX / 2 : model_->context() - tokens_.size(); }
-  /// Tokens of the longest chain now: coded KV ends it at the next coding, so that what is read in a chain has
-  /// the bits of one token after another.
+  /// Tokens of the longest chain now: coded KV ends it at the next coding, so that what is read in a chain
+  /// has the bits of one token after another.
   size_t chain_room() const { return std::min(room(), kv_.until_coding()); }
   /// Tokens of the longest text.
   size_t capacity() const { return endless() ? SIZE_MAX / 2 : model_->context(); }

@@ -61,7 +61,7 @@ struct BlockPoolConfig {
   KvType k_type = KvType::kF16;  // of blocks that are written; other types come by encoding
   KvType v_type = KvType::kF16;
   size_t head_dim = 0;
-  size_t blocks = 0;  // memory, in blocks of the types above
+  size_t blocks = 0;                                  // memory, in blocks of the types above
   KeyEncoding key_encoding = KeyEncoding::kAbsolute;  // how the forward pass stores keys
   /// What full blocks of each layer become, `residual` tokens at a time; empty: they stay as written.
   std::vector<KvFormat> coded = {};
@@ -171,9 +171,7 @@ class BlockPool {
   BlockPool(const BlockPoolConfig& config, HugeArena arena, Charge charge);
   bool reclaim(size_t blocks);
   const Class& class_of(BlockId id) const { return classes_[slabs_[id >> layout_.id_shift].format]; }
-  size_t available(const Class& blocks) const {
-    return blocks.free + free_slabs_.size() * blocks.per_slab;
-  }
+  size_t available(const Class& blocks) const { return blocks.free + free_slabs_.size() * blocks.per_slab; }
   BlockId take(size_t format);
   void open_slab(size_t format);
   void leave_partial(Slab& slab);
@@ -185,7 +183,7 @@ class BlockPool {
   Charge charge_;
   std::unique_ptr<Entry[]> entries_;
   mutable std::mutex mutex_;
-  std::vector<Class> classes_;        // the open format first
+  std::vector<Class> classes_;  // the open format first
   std::vector<Slab> slabs_;
   std::vector<uint32_t> free_slabs_;  // a stack: what was freed last is warm and is taken first
   std::mutex reclaim_mutex_;          // taken before mutex_

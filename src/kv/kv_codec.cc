@@ -65,8 +65,8 @@ Result<KvCodec> parse_asymmetric(std::string_view text, std::string_view whole) 
     return no_bits(whole);
   }
   if (bits->first < bits->second) {
-    return invalid_argument("asym: the first layers get the higher bits, not " +
-                            std::to_string(bits->first) + " against " + std::to_string(bits->second));
+    return invalid_argument("asym: the first layers get the higher bits, not " + std::to_string(bits->first) +
+                            " against " + std::to_string(bits->second));
   }
   out.high_k_layers = static_cast<size_t>(layers->first);
   out.high_v_layers = static_cast<size_t>(layers->second);

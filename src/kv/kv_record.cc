@@ -13,6 +13,7 @@ namespace {
 // Limits of what a record may say of itself, so that sizes cannot overflow.
 constexpr uint32_t kMostLayers = 1U << 16;
 constexpr uint32_t kMostKvHeads = 1U << 16;
+constexpr uint32_t kMostCodedTogether = 1U << 16;
 constexpr uint8_t kMostEncoding = static_cast<uint8_t>(KeyEncoding::kUnrotated);
 constexpr uint8_t kMostExactness = static_cast<uint8_t>(Exactness::kPredicted);
 
@@ -70,9 +71,50 @@ bool decode_space(ByteReader& reader, KvSpace& space) {
   return true;
 }
 
-uint64_t stream_block_bytes(const KvSpace& space) {
-  return kv_part_bytes(space.k_type, KvPart::kKey, space.head_dim) +
-         kv_part_bytes(space.v_type, KvPart::kValue, space.head_dim);
+/// The end of a description, where blocks are coded.
+std::vector<std::byte> encode_coded(const KvSpace& space) {
+  std::vector<std::byte> out;
+  if (space.coded.empty()) return out;
+  append_value(out, space.residual);
+  for (const KvFormat& format : space.coded) {
+    append_value(out, static_cast<uint8_t>(format.k_type));
+    append_value(out, static_cast<uint8_t>(format.v_type));
+  }
+  return out;
+}
+
+bool decode_coded(ByteReader& reader, KvSpace& space) {
+  const auto residual = reader.read<uint32_t>();
+  const auto formats = reader.take(2 * size_t{space.layers});
+  if (!formats || *residual == 0 || *residual % kBlockKeys != 0 || *residual > kMostCodedTogether) {
+    return false;
+  }
+  space.residual = *residual;
+  for (size_t layer = 0; layer < space.layers; ++layer) {
+    const auto k_type = std::to_integer<uint8_t>((*formats)[2 * layer]);
+    const auto v_type = std::to_integer<uint8_t>((*formats)[2 * layer + 1]);
+    if (k_type >= kKvTypes || v_type >= kKvTypes) return false;
+    space.coded.push_back({static_cast<KvType>(k_type), static_cast<KvType>(v_type)});
+  }
+  return true;
+}
+
+uint64_t layer_block_bytes(const KvSpace& space, size_t layer) {
+  const KvFormat format = space.format(layer);
+  return kv_part_bytes(format.k_type, KvPart::kKey, space.head_dim) +
+         kv_part_bytes(format.v_type, KvPart::kValue, space.head_dim);
+}
+
+/// Calls f(stream, offset, bytes) for each stream: where its first block is among `count` of each stream, and
+/// the bytes of one of its blocks.
+template <class F>
+void for_each_stream(const KvSpace& space, size_t count, F f) {
+  size_t offset = 0;
+  for (size_t stream = 0; stream < size_t{space.layers} * space.kv_heads; ++stream) {
+    const size_t bytes = layer_block_bytes(space, stream / space.kv_heads);
+    f(stream, offset, bytes);
+    offset += count * bytes;
+  }
 }
 
 Result<Digest> root_key(const KvSpace& space, DigestFunction digest) {
@@ -81,6 +123,7 @@ Result<Digest> root_key(const KvSpace& space, DigestFunction digest) {
   append_bytes(bytes, std::as_bytes(std::span(kWhat)));
   append_bytes(bytes, space.identity);
   append_bytes(bytes, encode_space(space));
+  append_bytes(bytes, encode_coded(space));
   return digest(bytes);
 }
 
@@ -111,12 +154,15 @@ class SharedBlocks {
 };
 
 std::string SharedBlocks::problem(const KvSpace& space) const {
-  for (const BlockId id : ids_) {
-    const BlockHeader& header = std::as_const(*pool_).header(id);
+  for (size_t stream = 0; stream < ids_.size(); ++stream) {
+    const BlockHeader& header = std::as_const(*pool_).header(ids_[stream]);
+    const KvFormat format = space.format(stream / space.kv_heads);
     if (!header.sealed || header.valid != ~uint32_t{0}) return "is not complete";
-    if (header.exactness != space.exactness) return "is of another exactness";
+    if (header.k_type != format.k_type || header.v_type != format.v_type) return "is of another type";
+    const bool open = format == KvFormat{space.k_type, space.v_type};
+    const bool as_written = open && header.exactness == Exactness::kExact;
+    if (header.exactness != space.exactness && !as_written) return "is of another exactness";
     if (header.computed_by != space.computed_by) return "was computed by another arithmetic";
-    if (header.k_type != space.k_type || header.v_type != space.v_type) return "is of another type";
     if (header.key_encoding != space.key_encoding) return "has its keys encoded in another way";
   }
   return {};
@@ -152,13 +198,17 @@ KvSpace kv_space(const KvSequence& kv, Compute compute, const Digest& identity, 
   out.v_type = config.v_type;
   out.key_encoding = config.key_encoding;
   const bool exact = kv_type_info(config.k_type).exact && kv_type_info(config.v_type).exact;
-  out.exactness = exact ? Exactness::kExact : Exactness::kQuantised;
+  out.exactness = exact && config.coded.empty() ? Exactness::kExact : Exactness::kQuantised;
   out.computed_by = compute_bit(compute);
+  out.coded = config.coded;
+  if (!out.coded.empty()) out.residual = static_cast<uint32_t>(config.residual);
   return out;
 }
 
 uint64_t kv_space_block_bytes(const KvSpace& space) {
-  return stream_block_bytes(space) * space.layers * space.kv_heads;
+  uint64_t bytes = 0;
+  for (size_t layer = 0; layer < space.layers; ++layer) bytes += layer_block_bytes(space, layer);
+  return bytes * space.kv_heads;
 }
 
 Result<KvKeys> kv_keys(const KvSpace& space, std::span<const int32_t> tokens, DigestFunction digest) {
@@ -177,7 +227,7 @@ size_t kv_blocks_as(const KvSequence& kv, const KvSpace& space, size_t blocks) {
   const size_t most = std::min(blocks, kv.length() / kBlockKeys);
   size_t n = 0;
   while (n < most && SharedBlocks(kv, n).problem(space).empty()) ++n;
-  return n;
+  return n / space.unit() * space.unit();
 }
 
 Result<std::vector<std::byte>> encode_kv_record(const KvSequence& kv, const KvSpace& space,
@@ -194,7 +244,7 @@ Result<std::vector<std::byte>> encode_kv_record(const KvSequence& kv, const KvSp
   head.tokens = static_cast<uint32_t>(count * kBlockKeys);
   head.description = encode_space(space);
   append_bytes(head.description, std::as_bytes(tokens.subspan(first * kBlockKeys, count * kBlockKeys)));
-  const size_t bytes = stream_block_bytes(space);
+  append_bytes(head.description, encode_coded(space));
   RecordWriter writer(std::move(head), kv_space_block_bytes(space) * count);
   for (size_t block = 0; block < count; ++block) {
     const SharedBlocks shared(kv, first + block);
@@ -202,10 +252,9 @@ Result<std::vector<std::byte>> encode_kv_record(const KvSequence& kv, const KvSp
     if (!problem.empty()) {
       return failed_precondition("block " + std::to_string(first + block) + " cannot be kept: it " + problem);
     }
-    for (size_t stream = 0; stream < shared.ids().size(); ++stream) {
-      std::memcpy(writer.data().data() + (stream * count + block) * bytes, kv.pool()->k(shared.ids()[stream]),
-                  bytes);
-    }
+    for_each_stream(space, count, [&](size_t stream, size_t offset, size_t bytes) {
+      std::memcpy(writer.data().data() + offset + block * bytes, kv.pool()->k(shared.ids()[stream]), bytes);
+    });
   }
   return writer.finish();
 }
@@ -220,6 +269,9 @@ Result<KvRecord> KvRecord::parse(std::span<const std::byte> bytes) {
   if (!decode_space(reader, out.space_)) return corrupt("the KV record's shape is out of range");
   out.space_.identity = out.head_.identity;
   const auto tokens = reader.take(blocks * kBlockKeys * sizeof(int32_t));
+  if (tokens && !reader.at_end() && !decode_coded(reader, out.space_)) {
+    return corrupt("the KV record's codes are out of range");
+  }
   if (!tokens || !reader.at_end() || blocks > kKvRecordBlocks || out.head_.tokens != blocks * kBlockKeys ||
       out.head_.first_token % kBlockKeys != 0) {
     return corrupt("the KV record's tokens do not match its keys");
@@ -242,6 +294,9 @@ Status KvRecord::check_space(const KvSpace& wanted) const {
   if (space_.kv_heads != wanted.kv_heads) return differs("another number of KV heads");
   if (space_.head_dim != wanted.head_dim) return differs("another size of heads");
   if (space_.k_type != wanted.k_type || space_.v_type != wanted.v_type) return differs("another type of KV");
+  if (space_.coded != wanted.coded || space_.residual != wanted.residual) {
+    return differs("blocks coded in another way");
+  }
   if (space_.key_encoding != wanted.key_encoding) return differs("keys encoded in another way");
   if (space_.computed_by != wanted.computed_by) return differs("computed by another arithmetic");
   return differs("another exactness");
@@ -277,27 +332,44 @@ Status KvRecord::append_to(KvSequence& kv, size_t from, size_t count) const {
   }
   if (space_.layers != kv.layers() || space_.kv_heads != kv.kv_heads() ||
       space_.head_dim != config.head_dim || space_.k_type != config.k_type ||
-      space_.v_type != config.v_type || space_.key_encoding != config.key_encoding) {
+      space_.v_type != config.v_type || space_.key_encoding != config.key_encoding ||
+      space_.coded != config.coded) {
     return differs("another shape");
+  }
+  if ((head_.first_token / kBlockKeys + from) % space_.unit() != 0 || count % space_.unit() != 0) {
+    return failed_precondition("the KV record's blocks are coded together with others");
   }
   BlockPool& pool = *kv.pool();
   const size_t streams = kv.layers() * kv.kv_heads();
-  const size_t bytes = pool.block_bytes();
   std::vector<BlockId> ids;
-  ids.reserve(streams * count);
-  ISTHMUS_RETURN_IF_ERROR(pool.allocate(streams * count, ids));
+  ISTHMUS_RETURN_IF_ERROR(allocate_blocks(pool, streams, count, ids));
   for (size_t i = 0; i < count; ++i) {
     const auto block = std::span(ids).subspan(i * streams, streams);
-    for (size_t stream = 0; stream < streams; ++stream) {
-      std::memcpy(pool.k(block[stream]), data_.data() + (stream * blocks() + from + i) * bytes, bytes);
+    for_each_stream(space_, blocks(), [&](size_t stream, size_t offset, size_t bytes) {
+      std::memcpy(pool.k(block[stream]), data_.data() + offset + (from + i) * bytes, bytes);
       BlockHeader& header = pool.header(block[stream]);
       header.exactness = space_.exactness;
       header.computed_by = space_.computed_by;
       header.sealed = true;
-    }
+    });
     kv.append_shared(block, kBlockKeys);
   }
   for (const BlockId id : ids) pool.release(id);  // the sequence owns them now
+  return ok_status();
+}
+
+/// `count` blocks for each stream, all or nothing: [count][streams].
+Status KvRecord::allocate_blocks(BlockPool& pool, size_t streams, size_t count,
+                                 std::vector<BlockId>& out) const {
+  if (space_.coded.empty()) return pool.allocate(streams * count, out);
+  for (size_t i = 0; i < streams * count; ++i) {
+    const auto id = pool.allocate_coded(space_.format(i % streams / space_.kv_heads));
+    if (!id.ok()) {
+      for (const BlockId taken : out) pool.release(taken);
+      return id.status();
+    }
+    out.push_back(*id);
+  }
   return ok_status();
 }
 

@@ -41,6 +41,13 @@ struct KvSpace {
   KeyEncoding key_encoding = KeyEncoding::kAbsolute;
   Exactness exactness = Exactness::kExact;  // of every block
   ComputeSet computed_by = 0;               // of every block
+  /// What blocks are coded as, by layer, `residual` tokens at a time; empty: they are of the types above.
+  std::vector<KvFormat> coded = {};
+  uint32_t residual = 0;
+
+  KvFormat format(size_t layer) const { return coded.empty() ? KvFormat{k_type, v_type} : coded[layer]; }
+  /// Blocks that can only be taken together.
+  size_t unit() const { return coded.empty() ? 1 : residual / kBlockKeys; }
   bool operator==(const KvSpace&) const = default;
 };
 
@@ -89,6 +96,8 @@ class KvRecord {
   Status append_to(KvSequence& kv, size_t from, size_t count) const;
 
  private:
+  Status allocate_blocks(BlockPool& pool, size_t streams, size_t count, std::vector<BlockId>& out) const;
+
   RecordHead head_;
   KvSpace space_;
   std::vector<int32_t> tokens_;

@@ -69,6 +69,19 @@ KvSequence read_rows(const std::shared_ptr<BlockPool>& pool, size_t n, uint64_t 
   return kv;
 }
 
+/// The same of a pool that codes.
+std::shared_ptr<BlockPool> coded_record_pool(Ledger& ledger) {
+  BlockPoolConfig config;
+  config.head_dim = kRecordDim;
+  config.blocks = 320;
+  config.coded = {
+      {KvType::kKivi4, KvType::kKivi2}, {KvType::kF16, KvType::kF16}, {KvType::kKivi8, KvType::kF16}};
+  config.residual = 64;
+  auto pool = BlockPool::create(config, ledger);
+  EXPECT_TRUE(pool.ok()) << pool.status().to_string();
+  return *pool;
+}
+
 KvSpace space_of(const KvSequence& kv) {
   return kv_space(kv, Compute::kInt16, some_digest(1), some_digest(2));
 }
@@ -318,6 +331,53 @@ TEST(KvRecord, EndsWithEveryBlockFree) {
   EXPECT_EQ(s.pool->used_blocks(), used);
   s.kv.clear();
   EXPECT_EQ(s.pool->used_blocks(), 0U);
+}
+
+TEST(KvRecord, CodedBlocksComeBackInTheirUnits) {
+  Ledger ledger(UINT64_MAX);
+  const auto pool = coded_record_pool(ledger);
+  const KvSequence source = read_rows(pool, 64);
+  const auto text = record_text(64);
+  const KvSpace space = space_of(source);
+  EXPECT_EQ(space.exactness, Exactness::kQuantised);
+  EXPECT_EQ(kv_blocks_as(source, space, 2), 2U);
+  const auto keys = kv_keys(space, text, test_digest);
+  ASSERT_TRUE(keys.ok());
+  const auto bytes = encode_kv_record(source, space, *keys, text, 0, 2, "x");
+  ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
+  const auto record = KvRecord::parse(*bytes);
+  ASSERT_TRUE(record.ok()) << record.status().to_string();
+  EXPECT_EQ(record->space(), space);
+  ASSERT_TRUE(record->check_keys(test_digest).ok());
+  KvSequence back(pool, kRecordLayers, kRecordHeads);
+  EXPECT_EQ(record->append_to(back, 0, 1).code(), Code::kFailedPrecondition) << "half of a unit";
+  ASSERT_TRUE(record->append_to(back, 0, 2).ok());
+  EXPECT_EQ(back.bytes(), source.bytes());
+  for (size_t s = 0; s < kRecordStreams; ++s) {
+    const auto x = source.stream(s / kRecordHeads, s % kRecordHeads);
+    const auto y = back.stream(s / kRecordHeads, s % kRecordHeads);
+    const KvFormat format = space.format(s / kRecordHeads);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(y.blocks[i].k_type, format.k_type);
+      EXPECT_EQ(std::memcmp(x.blocks[i].k, y.blocks[i].k, pool->config().format_bytes(format)), 0);
+    }
+  }
+  EXPECT_EQ(back.reachable(63), 0U);
+
+  KvSpace other = space;
+  other.coded[0].v_type = KvType::kKivi4;
+  EXPECT_EQ(record->check_space(other).code(), Code::kFailedPrecondition);
+  other = space;
+  other.residual = 32;
+  EXPECT_EQ(record->check_space(other).code(), Code::kFailedPrecondition);
+  EXPECT_NE(kv_keys(other, text, test_digest)->root, keys->root);
+}
+
+TEST(KvRecord, WhatIsNotCodedYetIsNotTaken) {
+  Ledger ledger(UINT64_MAX);
+  const auto pool = coded_record_pool(ledger);
+  const KvSequence source = read_rows(pool, 50);
+  EXPECT_EQ(kv_blocks_as(source, space_of(source), 1), 0U);
 }
 
 }  // namespace

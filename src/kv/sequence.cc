@@ -449,6 +449,11 @@ void KvSequence::append_shared(std::span<const BlockId> blocks, size_t tokens) {
     streams_[s].ids.push_back(blocks[s]);
   }
   length_ += tokens;
+  const auto is_coded = [&](BlockId id) {
+    const BlockHeader& header = pool_->header(id);
+    return KvFormat{header.k_type, header.v_type} != pool_->config().open();
+  };
+  if (std::any_of(blocks.begin(), blocks.end(), is_coded)) coded_until_ = length_;
 }
 
 void KvSequence::replace_block(size_t index, std::span<const BlockId> blocks) {

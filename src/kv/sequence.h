@@ -156,8 +156,8 @@ class KvSequence {
   size_t kv_heads_ = 0;
   size_t length_ = 0;
   size_t pending_ = 0;
-  size_t pruned_until_ = 0;      // keys of tokens before this one may be gone
-  size_t coded_until_ = 0;       // full blocks of tokens before this one are coded
+  size_t pruned_until_ = 0;  // keys of tokens before this one may be gone
+  size_t coded_until_ = 0;   // full blocks of tokens before this one are coded
   bool coding_put_off_ = false;
   bool coded_apart_ = false;     // not at multiples of the residual
   std::vector<Stream> streams_;  // [layer][kv head]

@@ -101,8 +101,8 @@ size_t Transformer::coded_pool_blocks(const BlockPoolConfig& config, const RunSh
   const size_t newest = shape.coding_put_off ? per_stream : shape.residual / kBlockKeys + 1;
   size_t bytes = 0;
   for (const KvFormat& format : shape.coded) {
-    const size_t a_stream = (format == config.open() ? 0 : newest * open_bytes) +
-                            per_stream * config.format_bytes(format);
+    const size_t a_stream =
+        (format == config.open() ? 0 : newest * open_bytes) + per_stream * config.format_bytes(format);
     bytes += a_stream * config_.n_kv_heads;
   }
   constexpr size_t kMostFormats = 8;

@@ -104,8 +104,6 @@ class Transformer {
   /// How the output head is packed.
   Result<PackFormat> head_format() const { return pack_format(head_type_, compute_); }
   uint64_t head_bytes() const;
-  /// Whether keys have a bias. Once opened.
-  bool has_key_bias() const { return !weights_.layers.empty() && weights_.layers.front().bk != nullptr; }
   PackedReport packed_report() const { return cache_ == nullptr ? PackedReport{} : cache_->report(); }
   /// The packed matrices in the order of use, once loaded.
   std::vector<const PackedMatrix*> matrices() const;

@@ -70,6 +70,7 @@ struct Shape {
     }
   }
   static constexpr size_t kUnitsPerThread = 8;
+  size_t bias_lanes() const { return kivi_cells(dim) * kBiasLanes; }  // of a row
 
   size_t group;
   size_t head_dim;
@@ -175,6 +176,7 @@ struct Workspace {
     turned = carver.floats(shape.pass_rows * shape.head_dim);
     query_codes = carver.array<int32_t>(shape.tile_rows * q8_query_words(shape.head_dim));
     turned_codes = carver.array<int32_t>(shape.pass_rows * q8_query_words(shape.head_dim));
+    kivi_codes = carver.array<int32_t>(shape.tile_rows * kivi_query_words(shape.head_dim));
     scores = carver.floats(shape.tile_rows * kScoreStride);
     range = carve_state(carver, shape.tile_rows, shape.dim);
     total = carve_state(carver, shape.tile_rows, shape.dim);
@@ -187,6 +189,7 @@ struct Workspace {
     key_means = carver.floats(shape.head_dim);
     key_inverses = carver.floats(shape.head_dim);
     pairs = carver.array<int32_t>(kBlockPairs * shape.dim);
+    bias = carver.floats(shape.tile_rows * shape.bias_lanes());
     pair_scales = carver.floats(std::max(kBlockKeys, shape.dim));
     bytes = carver.used();
   }
@@ -196,7 +199,8 @@ struct Workspace {
   float* turned;    // [rows of a pass][head_dim]: rotated for the block at hand
   int32_t*
       query_codes;  // [rows of the unit][q8_query_words]: of `query`, or of `absolute` where there is a rope
-  int32_t* turned_codes;  // [rows of a pass][q8_query_words]
+  int32_t* turned_codes;  // [rows of a pass][q8_query_words]; enough for kivi_query_words, too
+  int32_t* kivi_codes;    // [rows of the unit][kivi_query_words]: of the same rows as query_codes
   float* scores;          // [rows of the unit][256]
   RowState range;
   RowState total;
@@ -213,6 +217,7 @@ struct Workspace {
   // The K or V part at hand in 16 bits.
   int32_t* pairs;      // [head_dim / 2][32] or [32 / 2][dim]
   float* pair_scales;  // [32] or [dim]
+  float* bias;         // [rows of the unit][bias_lanes()]: of the range at hand
   size_t bytes;
 };
 

@@ -44,6 +44,7 @@ class UnitRunner {
     unit_ = unit;
     absolute_ready_ = false;
     codes_ready_ = false;
+    kivi_codes_ready_ = false;
     const size_t row_floats = shape_.group * shape_.head_dim;
     // Weights are powers of two; a cap bends the scores before they can become exponents of two.
     const float scale = args_.softcap > 0.0f ? args_.scale : args_.scale * kLog2E;
@@ -244,14 +245,34 @@ class UnitRunner {
     kernels_.softmax(scores_of(pass, pass.first_block), rows_of(pass), n, args_.softcap, &out.max[row],
                      &out.sum[row]);
     std::memset(out.acc + row * shape_.dim, 0, rows_of(pass) * shape_.dim * sizeof(float));
+    if (has_bias(pass)) std::memset(bias_of(pass), 0, rows_of(pass) * shape_.bias_lanes() * sizeof(float));
+  }
+
+  /// Whether values that a pass sees have minima, which are summed up apart.
+  bool has_bias(const Pass& pass) const {
+    for (size_t b = pass.first_block; b < pass.last_block; ++b) {
+      if (is_kivi(block(b).v_type)) return true;
+    }
+    return false;
+  }
+  float* bias_of(const Pass& pass) const {
+    return work_.bias + pass.first * shape_.group * shape_.bias_lanes();
+  }
+  void add_bias(const Pass& pass, const RowState& out) {
+    if (has_bias(pass)) kernels_.add_kivi_bias(bias_of(pass), rows_of(pass), shape_.dim, acc_of(pass, out));
   }
 
   /// Adds block b's values, stored as `type` at `part`.
   void add_values(const Pass& pass, size_t b, const void* part, KvType type, const RowState& out,
                   const Prefetch* next) {
-    kernels_.weighted_sum[index_of(type)](part, scores_of(pass, b), rows_of(pass),
-                                          std::min(kBlockKeys, pass.end_key - b * kBlockKeys), shape_.dim,
-                                          acc_of(pass, out), next);
+    const size_t keys = std::min(kBlockKeys, pass.end_key - b * kBlockKeys);
+    if (is_kivi(type)) {
+      kernels_.sum_kivi[index_of(type)](part, scores_of(pass, b), rows_of(pass), keys, shape_.dim,
+                                        acc_of(pass, out), bias_of(pass), next);
+    } else {
+      kernels_.weighted_sum[index_of(type)](part, scores_of(pass, b), rows_of(pass), keys, shape_.dim,
+                                            acc_of(pass, out), next);
+    }
   }
   float* acc_of(const Pass& pass, const RowState& out) const {
     return out.acc + pass.first * shape_.group * shape_.dim;
@@ -274,6 +295,7 @@ class UnitRunner {
     for (size_t b = pass.first_block; b < pass.last_block; ++b) {
       add_values(pass, b, block(b).v, block(b).v_type, out, prefetch_after(values, b));
     }
+    add_bias(pass, out);
   }
 
   /// All tokens of the unit over the range at hand, block by block, each part expanded once for all passes.
@@ -295,6 +317,7 @@ class UnitRunner {
     for (size_t b = first_block; b < last_block; ++b) score_tile(all, b);
     for (const Pass& pass : all) weigh(pass, out);
     for (size_t b = first_block; b < last_block; ++b) add_tile_values(all, b, out);
+    for (const Pass& pass : all) add_bias(pass, out);
   }
 
   void score_tile(std::span<const Pass> passes, size_t b) {
@@ -383,6 +406,7 @@ class UnitRunner {
       const size_t keys = end_of(run.first);
       for (run.last = run.first + 1; run.last < tokens.last && end_of(run.last) == keys;) ++run.last;
       const float* weights = p + (run.first - tokens.first) * shape_.group * kScoreStride;
+      // Codes come here never: they take no pairs.
       kernels_.weighted_sum[index_of(values.type)](values.bytes, weights, rows_of(run), keys, shape_.dim,
                                                    acc_of(run, out), nullptr);
     }
@@ -473,6 +497,9 @@ class UnitRunner {
     if (args_.rope != nullptr) q = turn_queries(block(b), pass.first, pass.last);
     if (type == KvType::kQ8) {
       kernels_.scores_q8(part, codes_of(pass, q), rows_of(pass), shape_.head_dim, scores_of(pass, b), next);
+    } else if (is_kivi(type)) {
+      kernels_.scores_kivi[index_of(type)](part, kivi_codes_of(pass, q), q, shape_.head_dim, rows_of(pass),
+                                           shape_.head_dim, scores_of(pass, b), next);
     } else {
       kernels_.scores[index_of(type)](part, q, shape_.head_dim, rows_of(pass), shape_.head_dim,
                                       scores_of(pass, b), next);
@@ -507,6 +534,19 @@ class UnitRunner {
     return work_.query_codes + row * q8_query_words(dim);
   }
 
+  /// The same for KIVI parts.
+  const int32_t* kivi_codes_of(const Pass& pass, const float* q) {
+    const size_t dim = shape_.head_dim;
+    if (q == work_.turned) {
+      kernels_.kivi_query_codes(q, dim, rows_of(pass), dim, work_.turned_codes);
+      return work_.turned_codes;
+    }
+    const size_t row = pass.first * shape_.group;
+    if (!kivi_codes_ready_) kernels_.kivi_query_codes(q - row * dim, dim, rows(), dim, work_.kivi_codes);
+    kivi_codes_ready_ = true;
+    return work_.kivi_codes + row * kivi_query_words(dim);
+  }
+
   /// Copies the rows of tokens [first, last) to `to`, each turned by its position minus `base`.
   const float* turn(size_t first, size_t last, int32_t base, float* to) {
     const size_t row_floats = shape_.group * shape_.head_dim;
@@ -537,6 +577,7 @@ class UnitRunner {
   size_t first_block_ = 0;  // of the range
   bool absolute_ready_ = false;
   bool codes_ready_ = false;
+  bool kivi_codes_ready_ = false;
   bool path_active_ = false;  // a path of a token tree is at hand: what follows is in use
   size_t path_first_block_ = 0;
   KvBlockRef path_blocks_[kBlocksPerRange] = {};

@@ -98,8 +98,34 @@ ISTHMUS_INLINE void pack_weights(Vec16 a, Vec16 b, int32_t* words) {
   pack_quads(_mm256_cvtps_epi32(b.lo), words + 8);
   pack_quads(_mm256_cvtps_epi32(b.hi), words + 12);
 }
-/// Numbers of either sign have the same words.
-ISTHMUS_INLINE void pack_signed(Vec16 a, Vec16 b, int32_t* words) { pack_weights(a, b, words); }
+/// In the order of words.
+struct Narrow {
+  __m256i half[2];
+  static ISTHMUS_INLINE Narrow from(Vec16 a, Vec16 b) {
+    alignas(32) int32_t words[16];
+    pack_weights(a, b, words);
+    return load(words);
+  }
+  static ISTHMUS_INLINE Narrow load(const int32_t* words) {
+    return {{load_quads(words, 0), load_quads(words, 1)}};
+  }
+  ISTHMUS_INLINE void store(int32_t* words) const {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), half[0]);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + 8), half[1]);
+  }
+  friend ISTHMUS_INLINE Narrow scaled(const Narrow& a, const Narrow& b) {
+    return {{_mm256_mulhrs_epi16(a.half[0], b.half[0]), _mm256_mulhrs_epi16(a.half[1], b.half[1])}};
+  }
+  ISTHMUS_INLINE int32_t sum() const {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const __m256i both = _mm256_add_epi32(_mm256_madd_epi16(half[0], ones), _mm256_madd_epi16(half[1], ones));
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+  }
+  ISTHMUS_INLINE void pack_query_words(int32_t* words) const { store(words); }
+  ISTHMUS_INLINE void pack_weight_words(int32_t* words) const { store(words); }
+};
 
 struct QuadSum {
   __m256i half[2];

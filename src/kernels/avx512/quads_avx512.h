@@ -70,13 +70,27 @@ ISTHMUS_INLINE void pack_signed_words(__m512i narrow, int32_t* words) {
 ISTHMUS_INLINE void pack_query(const int32_t* x, int32_t* words) {
   pack_signed_words(_mm512_packs_epi32(_mm512_loadu_si512(x), _mm512_loadu_si512(x + 16)), words);
 }
-ISTHMUS_INLINE void pack_signed(Vec16 a, Vec16 b, int32_t* words) {
-  pack_signed_words(_mm512_packs_epi32(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v)), words);
-}
 ISTHMUS_INLINE void pack_weights(Vec16 a, Vec16 b, int32_t* words) {
   const __m512i narrow = _mm512_packus_epi32(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v));
   pack_planes(narrow, _mm512_srli_epi16(narrow, 8), words);
 }
+
+struct Narrow {
+  __m512i v;
+  static ISTHMUS_INLINE Narrow from(Vec16 a, Vec16 b) {
+    return {_mm512_packs_epi32(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v))};
+  }
+  static ISTHMUS_INLINE Narrow load(const int32_t* words) { return {_mm512_loadu_si512(words)}; }
+  ISTHMUS_INLINE void store(int32_t* words) const { _mm512_storeu_si512(words, v); }
+  friend ISTHMUS_INLINE Narrow scaled(Narrow a, Narrow b) { return {_mm512_mulhrs_epi16(a.v, b.v)}; }
+  ISTHMUS_INLINE int32_t sum() const {
+    return _mm512_reduce_add_epi32(_mm512_madd_epi16(v, _mm512_set1_epi16(1)));
+  }
+  ISTHMUS_INLINE void pack_query_words(int32_t* words) const { pack_signed_words(v, words); }
+  ISTHMUS_INLINE void pack_weight_words(int32_t* words) const {
+    pack_planes(v, _mm512_srli_epi16(v, 8), words);
+  }
+};
 
 struct QuadSum {
   __m512i low, high;

@@ -318,6 +318,8 @@ constexpr AttentionKernels make_attention_kernels() {
   put_kivi_kernels<4>(k, KvType::kKivi4);
   put_kivi_kernels<2>(k, KvType::kKivi2);
   put_kivi_kernels<1>(k, KvType::kKivi1);
+  k.kivi_query_codes = kivi_query_codes;
+  k.add_kivi_bias = add_kivi_bias;
   k.query_pairs = query_pairs;
   k.key_means[1] = key_means<LoadF16>;
   k.key_means[2] = key_means<LoadBf16>;

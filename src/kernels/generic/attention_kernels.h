@@ -64,15 +64,19 @@ inline constexpr size_t kMaxHeadDim = 1024;
 inline constexpr size_t kQ8CellBytes = kQ8Dims * kBlockKeys + kBlockKeys * sizeof(uint16_t);
 inline constexpr int kQ8KeyZero = 128;  // the code 0 in a K part
 
+inline constexpr size_t kQ8Words = 16;
 /// Cells of a KIVI part, and their bytes.
 constexpr size_t kivi_cells(size_t dims) { return (dims + 31) / 32; }
 constexpr size_t kivi_code_bytes(int bits) { return static_cast<size_t>(bits) * 4 * kBlockKeys; }
 constexpr size_t kivi_cell_bytes(int bits) { return kivi_code_bytes(bits) + 2 * 32 * sizeof(uint16_t); }
+/// A row of queries for scores_kivi: int32 words [cells][kQ8Words] (32 numbers of 16 bits, in the instruction
+/// set's own order), and the bits of the float32 units [cells].
+constexpr size_t kivi_query_words(size_t head_dim) { return kivi_cells(head_dim) * (kQ8Words + 1); }
+inline constexpr size_t kBiasLanes = 16;
 inline constexpr int kKiviByteZero = 128;  // what is taken off codes of 8 bits
 
 /// A row of queries in 16 bits for scores_q8: int32 words [groups][16] (32 values, in the instruction set's
 /// own order), start[groups], and the bits of the float32 scale.
-inline constexpr size_t kQ8Words = 16;
 constexpr size_t q8_query_words(size_t head_dim) { return q8_groups(head_dim) * (kQ8Words + 1) + 1; }
 
 /// A row of queries for scores_pairs: int32 words [head_dim / 2], each two 16-bit numbers, and the bits of
@@ -91,20 +95,33 @@ struct AttentionKernels {
   size_t max_rows;  // rows that share one load of K or V; more rows are done in several passes
 
   /// scores[r][j] = sum over d of q[r * ldq + d] * k[d][j], j in [0, 32); rows of scores are kScoreStride
-  /// apart. `k` is a stored K part [head_dim][32], 64-byte aligned. `next` may be null. kQ8 has scores_q8
-  /// instead (null here).
-  /// KIVI: per row, x[d] = q[d] * scale[d] as whole numbers of max|x| / 32512; the exact integer sums over d
-  /// of x[d] * code[d][j], added up in float32 every 256 dimensions, times that unit, plus the sum of
-  /// q[d] * minimum[d], by one fma.
+  /// apart. `k` is a stored K part [head_dim][32], 64-byte aligned. `next` may be null. kQ8 and the KIVI
+  /// types have scores_q8 and scores_kivi instead (null here).
   void (*scores[kKvTypes])(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim,
                            float* out, const Prefetch* next);
   /// acc[r][d] = fma over j in [0, keys) of p[r][j] * v[j][d], d in [0, dim); dim is a multiple of 16; rows
   /// of p are kScoreStride apart, rows of acc dim. `v` is a stored V part [32][dim].
   /// kQ8: per row and cell, w[j] = p[j] * scale[j] as 15-bit whole numbers of most / 32512, most = the
   /// largest w[j]; the exact integer sum over j of w[j] * code[j][d] is added to acc by one fma. p is not
-  /// negative. KIVI: the same, and the sum of p[j] * minimum[j] before it.
+  /// negative. KIVI has sum_kivi instead (null here).
   void (*weighted_sum[kKvTypes])(const void* v, const float* p, size_t rows, size_t keys, size_t dim,
                                  float* acc, const Prefetch* next);
+  /// Queries for scores_kivi: per row and cell, whole numbers of max|q| / 32512;
+  /// out[rows][kivi_query_words(head_dim)].
+  void (*kivi_query_codes)(const float* q, size_t ldq, size_t rows, size_t head_dim, int32_t* out);
+  /// scores() of a KIVI part. Scales become whole numbers of their cell's largest / 32512; a query's number
+  /// times a scale's is rounded to (a * b + 2^14) >> 15. Per cell the exact integer sum over d of that times
+  /// code[d][j], times the units, by one fma onto what is there; the sum of q[d] * minimum[d] comes first.
+  void (*scores_kivi[kKvTypes])(const void* k, const int32_t* codes, const float* q, size_t ldq, size_t rows,
+                                size_t head_dim, float* out, const Prefetch* next);
+  /// weighted_sum() of a KIVI part, p in [0, 1]: whole numbers of 1 / 32512, times those of the scales as
+  /// above. Per cell the exact integer sum over j of that times code[j][d], times the unit, is added to acc
+  /// by one fma. The minima's share, the same for all dimensions of a cell, waits in
+  /// bias[row][cell][kBiasLanes]: lane i takes p[j] * minimum[j] of j = i, then 16 + i, by fma.
+  void (*sum_kivi[kKvTypes])(const void* v, const float* p, size_t rows, size_t keys, size_t dim, float* acc,
+                             float* bias, const Prefetch* next);
+  /// Adds each cell's bias, its lanes summed up, to its dimensions of acc[rows][dim].
+  void (*add_kivi_bias)(const float* bias, size_t rows, size_t dim, float* acc);
   /// Rows q[r * ldq + d] to 16 bits: scale = max|q| / 32512, whole numbers rounded to nearest even;
   /// out[rows][q8_query_words(head_dim)]. A row that is not finite gives a scale of NaN.
   void (*quantize_queries)(const float* q, size_t ldq, size_t rows, size_t head_dim, int32_t* out);

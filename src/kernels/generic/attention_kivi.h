@@ -15,8 +15,6 @@ template <int Bits>
 constexpr size_t kQuadsPerByte = 8 / Bits;
 template <int Bits>
 constexpr float kMostCode = static_cast<float>((1 << Bits) - 1);
-/// Cells whose products with 8-bit codes fit an int32 sum.
-constexpr size_t kSpanCells = 8;
 constexpr size_t kMostCells = kMaxHeadDim / kCellElements;
 
 /// Scales, then minima, of a cell's elements.
@@ -31,12 +29,32 @@ ISTHMUS_INLINE void for_tags(F f) {
   f(Tag<N>{});
 }
 
-/// Rows of queries as whole numbers that have one block's scales in them.
+/// The largest of a row's or cell's numbers in 16 bits: two planes of signed bytes hold it.
+constexpr float kNarrowMost = 32512.0f;
+/// scaled() divides by this.
+constexpr float kNarrowUnit = 32768.0f;
+
+/// A cell's scales in 16 bits, in units of `unit`.
+struct KiviScales {
+  Narrow codes;
+  float unit;
+  ISTHMUS_INLINE KiviScales(Vec16 low, Vec16 high) {
+    // Not of NaN: the minima say that.
+    const Vec16 zero = Vec16::zero();
+    const float most =
+        reduce_max(max(select(greater(low, zero), low, zero), select(greater(high, zero), high, zero)));
+    const Vec16 inverse = Vec16::set1(kNarrowMost / (kLeast > most ? kLeast : most));
+    codes = Narrow::from(low * inverse, high * inverse);
+    unit = most / kNarrowMost;
+  }
+};
+
+/// Words of rows of queries that have one block's scales in them, cell by cell.
 template <size_t Rows>
 struct KiviQueries {
   alignas(kLine) int32_t words[Rows][kMostCells * kQ8Words];
-  int32_t start[Rows][kMostCells / kSpanCells];
-  float scale[Rows];
+  int32_t start[Rows][kMostCells];
+  float unit[Rows][kMostCells];
   float bias[Rows];  // sum of q[d] * minimum[d]
 };
 
@@ -53,50 +71,60 @@ ISTHMUS_INLINE void load_cell(const float* q, size_t n, Vec16& low, Vec16& high)
   high = Vec16::load(x + 16);
 }
 
-/// One row: x[d] = q[d] * scale[d] in units of max|x| / 32512.
-template <int Bits, size_t Rows>
-void kivi_query(const uint8_t* k, const float* q, size_t head_dim, size_t row, KiviQueries<Rows>& out) {
-  constexpr size_t kCellBytes = kivi_cell_bytes(Bits);
+/// Rows of queries for scores_kivi: per cell 32 numbers in 16 bits and their unit.
+void kivi_query_codes(const float* q, size_t ldq, size_t rows, size_t head_dim, int32_t* out) {
   const size_t cells = kivi_cells(head_dim);
-  alignas(kLine) float x[kMaxHeadDim];
-  Vec16 top = Vec16::zero();
-  Vec16 bias = Vec16::zero();
-  for (size_t c = 0; c < cells; ++c) {
-    const uint16_t* scales = cell_scales(k + c * kCellBytes, Bits);
-    Vec16 low, high;
-    load_cell(q + c * kCellElements, head_dim - c * kCellElements, low, high);
-    bias = fma(low, Vec16::load_f16(scales + 32), bias);
-    bias = fma(high, Vec16::load_f16(scales + 48), bias);
-    low = low * Vec16::load_f16(scales);
-    high = high * Vec16::load_f16(scales + 16);
-    top = max(top, max(abs(low), abs(high)));
-    low.store(x + c * kCellElements);
-    high.store(x + c * kCellElements + 16);
-  }
-  const float most = reduce_max(top);
-  const Vec16 inverse = Vec16::set1(kQ8Most / (kLeast > most ? kLeast : most));
-  int32_t sum = 0;
-  for (size_t c = 0; c < cells; ++c) {
-    const Vec16 low = Vec16::load(x + c * kCellElements) * inverse;
-    const Vec16 high = Vec16::load(x + c * kCellElements + 16) * inverse;
-    pack_signed(low, high, out.words[row] + c * kQ8Words);
-    if constexpr (Bits == 8 && kQuadStart != 0) {  // exact: whole numbers below 2^24
-      if (c % kSpanCells == 0) sum = 0;
-      sum += static_cast<int32_t>(reduce_add(round_even(low) + round_even(high)));
-      out.start[row][c / kSpanCells] = kQuadStart * sum;
+  for (size_t r = 0; r < rows; ++r, q += ldq, out += kivi_query_words(head_dim)) {
+    for (size_t c = 0; c < cells; ++c) {
+      Vec16 low, high;
+      load_cell(q + c * kCellElements, head_dim - c * kCellElements, low, high);
+      const float most = reduce_max(max(abs(low), abs(high)));
+      const Vec16 inverse = Vec16::set1(kNarrowMost / (kLeast > most ? kLeast : most));
+      Narrow::from(low * inverse, high * inverse).store(out + c * kQ8Words);
+      out[cells * kQ8Words + c] = __builtin_bit_cast(int32_t, most / kNarrowMost * kNarrowUnit);
     }
   }
-  out.bias[row] = reduce_add(bias);
-  // The bias is not finite where a query or a minimum is not: whole numbers would not show it.
-  out.scale[row] = most / kQ8Most + out.bias[row] * 0.0f;
 }
 
 struct KiviScoreCall {
   const uint8_t* k;
+  const int32_t* queries;
+  const float* q;
+  size_t ldq;
+  size_t head_dim;
   size_t cells;
   float* out;
   const Prefetch* next;
 };
+
+/// Queries times scales, in units of their own, cell by cell; rows share what is done for a cell.
+template <int Bits, size_t Rows>
+ISTHMUS_INLINE void scale_queries(const KiviScoreCall& call, KiviQueries<Rows>& out) {
+  const size_t row_words = kivi_query_words(call.head_dim);
+  Vec16 bias[Rows];
+#pragma GCC unroll 8
+  for (size_t r = 0; r < Rows; ++r) bias[r] = Vec16::zero();
+  for (size_t c = 0; c < call.cells; ++c) {
+    const uint16_t* stored = cell_scales(call.k + c * kivi_cell_bytes(Bits), Bits);
+    const KiviScales scales(Vec16::load_f16(stored), Vec16::load_f16(stored + 16));
+    const Vec16 least_low = Vec16::load_f16(stored + 32);
+    const Vec16 least_high = Vec16::load_f16(stored + 48);
+#pragma GCC unroll 8
+    for (size_t r = 0; r < Rows; ++r) {
+      Vec16 low, high;
+      load_cell(call.q + r * call.ldq + c * kCellElements, call.head_dim - c * kCellElements, low, high);
+      bias[r] = fma(high, least_high, fma(low, least_low, bias[r]));
+      const int32_t* words = call.queries + r * row_words;
+      const Narrow x = scaled(Narrow::load(words + c * kQ8Words), scales.codes);
+      x.pack_query_words(out.words[r] + c * kQ8Words);
+      if constexpr (Bits == 8 && kQuadStart != 0) out.start[r][c] = kQuadStart * x.sum();
+      out.unit[r][c] = __builtin_bit_cast(float, words[call.cells * kQ8Words + c]) * scales.unit;
+    }
+  }
+#pragma GCC unroll 8
+  for (size_t r = 0; r < Rows; ++r) out.bias[r] = reduce_add(bias[r]);
+  keep_in_memory(out.words);
+}
 
 /// Adds the products of one cell. `words` of the first row; the next row's are `row_words` on.
 template <int Bits, size_t Rows, size_t Vecs>
@@ -130,52 +158,50 @@ ISTHMUS_INLINE void score_kivi_tile(const KiviScoreCall& call, const KiviQueries
 #pragma GCC unroll 8
   for (size_t r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
-    for (size_t v = 0; v < Vecs; ++v) acc[r][v] = Vec16::zero();
+    for (size_t v = 0; v < Vecs; ++v) acc[r][v] = Vec16::set1(queries.bias[r]);
   }
   LinePrefetch ahead(first_vec == 0 ? call.next : nullptr);
-  for (size_t span = 0; span * kSpanCells < call.cells; ++span) {
+  for (size_t c = 0; c < call.cells; ++c) {
     QuadSum sum[Rows][Vecs];
 #pragma GCC unroll 8
     for (size_t r = 0; r < Rows; ++r) {
 #pragma GCC unroll 4
       for (size_t v = 0; v < Vecs; ++v) {
-        sum[r][v].start(Bits == 8 && kQuadStart != 0 ? queries.start[r][span] : 0);
+        sum[r][v].start(Bits == 8 && kQuadStart != 0 ? queries.start[r][c] : 0);
       }
     }
-    const size_t end = at_most((span + 1) * kSpanCells, call.cells);
-    for (size_t c = span * kSpanCells; c < end; ++c) {
-      add_kivi_cell<Bits>(sum, call.k + c * kivi_cell_bytes(Bits) + 64 * first_vec,
-                          queries.words[0] + c * kQ8Words, kMostCells * kQ8Words, ahead);
-    }
+    add_kivi_cell<Bits>(sum, call.k + c * kivi_cell_bytes(Bits) + 64 * first_vec,
+                        queries.words[0] + c * kQ8Words, kMostCells * kQ8Words, ahead);
 #pragma GCC unroll 8
     for (size_t r = 0; r < Rows; ++r) {
+      const Vec16 unit = Vec16::set1(queries.unit[r][c]);
 #pragma GCC unroll 4
-      for (size_t v = 0; v < Vecs; ++v) acc[r][v] = acc[r][v] + sum[r][v].total();
+      for (size_t v = 0; v < Vecs; ++v) acc[r][v] = fma(sum[r][v].total(), unit, acc[r][v]);
     }
   }
 #pragma GCC unroll 8
   for (size_t r = 0; r < Rows; ++r) {
-    const Vec16 scale = Vec16::set1(queries.scale[r]);
-    const Vec16 bias = Vec16::set1(queries.bias[r]);
 #pragma GCC unroll 4
-    for (size_t v = 0; v < Vecs; ++v) {
-      fma(acc[r][v], scale, bias).store(call.out + r * kScoreStride + 16 * (first_vec + v));
-    }
+    for (size_t v = 0; v < Vecs; ++v) acc[r][v].store(call.out + r * kScoreStride + 16 * (first_vec + v));
   }
 }
 
 template <int Bits>
-void scores_kivi(const void* k, const float* q, size_t ldq, size_t rows, size_t head_dim, float* out,
-                 const Prefetch* next) {
-  const auto* part = static_cast<const uint8_t*>(k);
+void scores_kivi(const void* k, const int32_t* codes, const float* q, size_t ldq, size_t rows,
+                 size_t head_dim, float* out, const Prefetch* next) {
   for (size_t r = 0; r < rows; r += kQuadRows) {
-    const KiviScoreCall call = {part, kivi_cells(head_dim), out + r * kScoreStride, next};
+    const KiviScoreCall call = {static_cast<const uint8_t*>(k),
+                                codes + r * kivi_query_words(head_dim),
+                                q + r * ldq,
+                                ldq,
+                                head_dim,
+                                kivi_cells(head_dim),
+                                out + r * kScoreStride,
+                                next};
     with_rows<kQuadRows>(rows - r, [&](auto tag) {
       constexpr size_t kRows = decltype(tag)::kValue;
       KiviQueries<kRows> queries;
-      for (size_t i = 0; i < kRows; ++i) {
-        kivi_query<Bits>(part, q + (r + i) * ldq, head_dim, i, queries);
-      }
+      scale_queries<Bits>(call, queries);
       for (size_t v = 0; v < kVecsPerBlock; v += kQuadVecs) {
         score_kivi_tile<Bits, kRows, kQuadVecs>(call, queries, v);
       }
@@ -184,19 +210,52 @@ void scores_kivi(const void* k, const float* q, size_t ldq, size_t rows, size_t 
   }
 }
 
-/// One cell of values and the weights of some rows.
+/// One cell of values and what it adds to.
 struct KiviSumCall {
   const uint8_t* codes;
-  size_t dims;     // of the cell
-  const float* p;  // [rows], kScoreStride apart
-  float* acc;      // [rows], `stride` apart
+  size_t dims;           // of the cell
+  const int32_t* words;  // [rows], kMostCells * kQ8Words apart
+  float unit;
+  float* acc;  // [rows], `stride` apart
   size_t stride;
 };
 
+/// A cell's scales and minima, those of the first `keys` slots.
+struct KiviSlots {
+  Vec16 low_minima, high_minima;
+  KiviScales scales;
+  ISTHMUS_INLINE KiviSlots(const uint16_t* stored, size_t keys)
+      : low_minima(Vec16::load_f16(stored + 32)),
+        high_minima(Vec16::load_f16(stored + 48)),
+        scales(Vec16::load_f16(stored), Vec16::load_f16(stored + 16)) {
+    if (keys < kBlockKeys) keep(keys);
+  }
+
+ private:
+  /// What nobody sees must not poison the others: their weights are 0.
+  ISTHMUS_INLINE void keep(size_t keys) {
+    alignas(kLine) float slot[kBlockKeys];
+    for (size_t j = 0; j < kBlockKeys; ++j) slot[j] = static_cast<float>(j);
+    const Vec16 end = Vec16::set1(static_cast<float>(keys));
+    low_minima = select(greater(end, Vec16::load(slot)), low_minima, Vec16::zero());
+    high_minima = select(greater(end, Vec16::load(slot + 16)), high_minima, Vec16::zero());
+  }
+};
+
+/// A row's weights, as floats and in 16 bits.
+struct KiviWeights {
+  Vec16 low, high;
+  Narrow codes;
+  ISTHMUS_INLINE void load(const float* p) {
+    low = Vec16::load(p);
+    high = Vec16::load(p + 16);
+    codes = Narrow::from(low * Vec16::set1(kNarrowMost), high * Vec16::set1(kNarrowMost));
+  }
+};
+constexpr float kWeightUnit = kNarrowUnit / kNarrowMost;
+
 template <int Bits, size_t Rows, size_t Vecs>
-ISTHMUS_INLINE void sum_kivi_tile(const KiviSumCall& call, size_t first,
-                                  const int32_t (&words)[Rows][kQ8Words], const float (&unit)[Rows],
-                                  const float (&bias)[Rows], LinePrefetch& ahead) {
+ISTHMUS_INLINE void sum_kivi_tile(const KiviSumCall& call, size_t first, LinePrefetch& ahead) {
   QuadSum sum[Rows][Vecs];
 #pragma GCC unroll 8
   for (size_t r = 0; r < Rows; ++r) {
@@ -216,7 +275,8 @@ ISTHMUS_INLINE void sum_kivi_tile(const KiviSumCall& call, size_t first,
       }
 #pragma GCC unroll 8
       for (size_t r = 0; r < Rows; ++r) {
-        const QuadWord word = QuadWord::load(words[r], chunk * kQuadsPerByte<Bits> + kPart);
+        const QuadWord word =
+            QuadWord::load(call.words + r * kMostCells * kQ8Words, chunk * kQuadsPerByte<Bits> + kPart);
 #pragma GCC unroll 4
         for (size_t v = 0; v < Vecs; ++v) sum[r][v].add(value[v], word);
       }
@@ -227,55 +287,77 @@ ISTHMUS_INLINE void sum_kivi_tile(const KiviSumCall& call, size_t first,
     float* acc = call.acc + r * call.stride + first;
 #pragma GCC unroll 4
     for (size_t v = 0; v < Vecs; ++v) {
-      const Vec16 start = Vec16::load(acc + 16 * v) + Vec16::set1(bias[r]);
-      fma(sum[r][v].total(), Vec16::set1(unit[r]), start).store(acc + 16 * v);
+      fma(sum[r][v].total(), Vec16::set1(call.unit), Vec16::load(acc + 16 * v)).store(acc + 16 * v);
     }
   }
 }
 
 template <int Bits, size_t Rows>
-ISTHMUS_INLINE void sum_kivi_cell(const KiviSumCall& call, const SlotScales& scales, const SlotScales& minima,
-                                  LinePrefetch& ahead) {
-  alignas(kLine) int32_t words[Rows][kQ8Words];
-  float unit[Rows];
-  float bias[Rows];
-#pragma GCC unroll 8
-  for (size_t r = 0; r < Rows; ++r) {
-    const Vec16 p_low = Vec16::load(call.p + r * kScoreStride);
-    const Vec16 p_high = Vec16::load(call.p + r * kScoreStride + 16);
-    const Vec16 low = p_low * scales.low;
-    const Vec16 high = p_high * scales.high;
-    const float most = reduce_max(max(low, high));
-    const Vec16 inverse = Vec16::set1(kQ8Most / (kLeast > most ? kLeast : most));
-    pack_weights(low * inverse, high * inverse, words[r]);
-    unit[r] = most / kQ8Most + scales.poison;
-    bias[r] = reduce_add(fma(p_low, minima.low, p_high * minima.high)) + minima.poison;
-  }
+ISTHMUS_INLINE void sum_kivi_cell(const KiviSumCall& call, LinePrefetch& ahead) {
   size_t d = 0;
   for (; d + 16 * kQuadVecs <= call.dims; d += 16 * kQuadVecs) {
-    sum_kivi_tile<Bits, Rows, kQuadVecs>(call, d, words, unit, bias, ahead);
+    sum_kivi_tile<Bits, Rows, kQuadVecs>(call, d, ahead);
   }
   if constexpr (kQuadVecs > 1) {
-    if (d < call.dims) sum_kivi_tile<Bits, Rows, 1>(call, d, words, unit, bias, ahead);
+    if (d < call.dims) sum_kivi_tile<Bits, Rows, 1>(call, d, ahead);
   }
   ahead.lines(2);
 }
 
-template <int Bits>
-void weighted_sum_kivi(const void* v, const float* p, size_t rows, size_t keys, size_t dim, float* acc,
-                       const Prefetch* next) {
+/// All cells for some rows: first the weights of all, since words that were just stored are slow to load.
+template <int Bits, size_t Rows>
+ISTHMUS_INLINE void sum_kivi_rows(const uint8_t* part, const float* p, size_t keys, size_t dim, float* acc,
+                                  float* bias, const Prefetch* next) {
+  const size_t cells = kivi_cells(dim);
+  alignas(kLine) int32_t words[Rows][kMostCells * kQ8Words];
+  float units[kMostCells];
+  KiviWeights weights[Rows];
+#pragma GCC unroll 8
+  for (size_t r = 0; r < Rows; ++r) weights[r].load(p + r * kScoreStride);
+  for (size_t c = 0; c < cells; ++c) {
+    const KiviSlots slots(cell_scales(part + c * kivi_cell_bytes(Bits), Bits), keys);
+    units[c] = slots.scales.unit * kWeightUnit;
+#pragma GCC unroll 8
+    for (size_t r = 0; r < Rows; ++r) {
+      scaled(weights[r].codes, slots.scales.codes).pack_weight_words(words[r] + c * kQ8Words);
+      float* lanes = bias + (r * cells + c) * kBiasLanes;
+      const Vec16 sum = fma(weights[r].low, slots.low_minima, Vec16::load(lanes));
+      fma(weights[r].high, slots.high_minima, sum).store(lanes);
+    }
+  }
+  keep_in_memory(words);
   LinePrefetch ahead(next);
-  LinePrefetch nothing(nullptr);
-  for (size_t c = 0; c < kivi_cells(dim); ++c) {
-    const auto* cell = static_cast<const uint8_t*>(v) + c * kivi_cell_bytes(Bits);
-    const size_t dims = at_most(dim - c * kCellElements, kCellElements);
-    const SlotScales scales(cell_scales(cell, Bits), keys);
-    const SlotScales minima(cell_scales(cell, Bits) + kCellElements, keys);
-    for (size_t r = 0; r < rows; r += kQuadRows) {
-      const KiviSumCall call = {cell, dims, p + r * kScoreStride, acc + r * dim + c * kCellElements, dim};
-      with_rows<kQuadRows>(rows - r, [&](auto tag) {
-        sum_kivi_cell<Bits, decltype(tag)::kValue>(call, scales, minima, r == 0 ? ahead : nothing);
-      });
+  for (size_t c = 0; c < cells; ++c) {
+    const KiviSumCall call = {
+        part + c * kivi_cell_bytes(Bits), at_most(dim - c * kCellElements, kCellElements),
+        words[0] + c * kQ8Words,          units[c],
+        acc + c * kCellElements,          dim};
+    sum_kivi_cell<Bits, Rows>(call, ahead);
+  }
+}
+
+template <int Bits>
+void sum_kivi(const void* v, const float* p, size_t rows, size_t keys, size_t dim, float* acc, float* bias,
+              const Prefetch* next) {
+  for (size_t r = 0; r < rows; r += kQuadRows) {
+    with_rows<kQuadRows>(rows - r, [&](auto tag) {
+      sum_kivi_rows<Bits, decltype(tag)::kValue>(static_cast<const uint8_t*>(v), p + r * kScoreStride, keys,
+                                                 dim, acc + r * dim, bias + r * kivi_cells(dim) * kBiasLanes,
+                                                 next);
+    });
+    next = nullptr;
+  }
+}
+
+void add_kivi_bias(const float* bias, size_t rows, size_t dim, float* acc) {
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < kivi_cells(dim); ++c, bias += kBiasLanes) {
+      const Vec16 sum = Vec16::set1(reduce_add(Vec16::load(bias)));
+      const size_t end = at_most((c + 1) * kCellElements, dim);
+      for (size_t d = c * kCellElements; d < end; d += 16) {
+        float* to = acc + r * dim + d;
+        (Vec16::load(to) + sum).store(to);
+      }
     }
   }
 }
@@ -405,8 +487,8 @@ void encode_values_kivi(const float* values, size_t dim, void* part) {
 template <int Bits>
 constexpr void put_kivi_kernels(AttentionKernels& k, KvType type) {
   const auto i = static_cast<size_t>(type);
-  k.scores[i] = scores_kivi<Bits>;
-  k.weighted_sum[i] = weighted_sum_kivi<Bits>;
+  k.scores_kivi[i] = scores_kivi<Bits>;
+  k.sum_kivi[i] = sum_kivi<Bits>;
   k.expand_keys[i] = expand_keys_kivi<Bits>;
   k.expand_values[i] = expand_values_kivi<Bits>;
   k.encode_keys[i] = encode_keys_kivi<Bits>;

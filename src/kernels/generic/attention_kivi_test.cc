@@ -72,27 +72,38 @@ float lane_sum(std::vector<float> lane) {
   return lane[0];
 }
 
+constexpr float kMostNumber = 32512.0f;
+
+/// Numbers in 16 bits of x[n], and their unit.
+std::pair<std::vector<int64_t>, float> narrow(const std::vector<float>& x) {
+  float most = 0;
+  for (const float v : x) most = std::max(most, std::fabs(v));
+  const float inverse = kMostNumber / std::max(most, 1e-30f);
+  std::vector<int64_t> out;
+  for (const float v : x) out.push_back(std::lrint(v * inverse));
+  return {out, most / kMostNumber};
+}
+int64_t scaled_product(int64_t a, int64_t b) { return (a * b + (1 << 14)) >> 15; }
+
 std::vector<float> expected_scores(const KiviPart& part, const float* q) {
-  float top = 0;
-  std::vector<float> x(part.dim);
   std::vector<float> bias(16);
   for (size_t d = 0; d < part.dim; ++d) {
-    x[d] = q[d] * part.scale(d, 0);
-    top = std::max(top, std::fabs(x[d]));
     bias[d % 16] = std::fma(q[d], part.minimum(d, 0), bias[d % 16]);
   }
-  const float inverse = 32512.0f / std::max(top, 1e-30f);
-  std::vector<float> out;
-  for (size_t j = 0; j < kBlockKeys; ++j) {
-    float acc = 0;
-    for (size_t span = 0; span < part.dim; span += 256) {
+  std::vector<float> out(kBlockKeys, lane_sum(bias));
+  for (size_t first = 0; first < part.dim; first += 32) {
+    const size_t end = std::min(part.dim, first + 32);
+    std::vector<float> scales;
+    for (size_t d = first; d < end; ++d) scales.push_back(part.scale(d, 0));
+    const auto [x, query_unit] = narrow({q + first, q + end});
+    const auto [s, scale_unit] = narrow(scales);
+    for (size_t j = 0; j < kBlockKeys; ++j) {
       int64_t sum = 0;
-      for (size_t d = span; d < std::min(part.dim, span + 256); ++d) {
-        sum += std::lrint(x[d] * inverse) * part.code(d, j);
+      for (size_t d = first; d < end; ++d) {
+        sum += scaled_product(x[d - first], s[d - first]) * part.code(d, j);
       }
-      acc += static_cast<float>(sum);
+      out[j] = std::fma(static_cast<float>(sum), query_unit * 32768.0f * scale_unit, out[j]);
     }
-    out.push_back(std::fma(acc, top / 32512.0f, lane_sum(bias)));
   }
   return out;
 }
@@ -107,7 +118,10 @@ TEST(AttentionKiviTest, ScoresAreThePlainLoopOnEverySet) {
           const size_t ld = dim + 3;
           const auto q = kivi_floats(rows * ld, 9);
           std::vector<float> got(rows * kScoreStride);
-          kernels.scores[part.index()](part.bytes.data(), q.data(), ld, rows, dim, got.data(), nullptr);
+          std::vector<int32_t> codes(rows * kivi_query_words(dim));
+          kernels.kivi_query_codes(q.data(), ld, rows, dim, codes.data());
+          kernels.scores_kivi[part.index()](part.bytes.data(), codes.data(), q.data(), ld, rows, dim,
+                                            got.data(), nullptr);
           for (size_t r = 0; r < rows; ++r) {
             const auto want = expected_scores(part, q.data() + r * ld);
             for (size_t j = 0; j < kBlockKeys; ++j) {
@@ -124,20 +138,20 @@ TEST(AttentionKiviTest, ScoresAreThePlainLoopOnEverySet) {
 /// What one row's weights p[32] add to acc[dim].
 void expected_kivi_sum(const KiviPart& part, const float* p, size_t keys, float* acc) {
   for (size_t first = 0; first < part.dim; first += 32) {
-    float w[kBlockKeys];
     std::vector<float> bias(16);
-    for (size_t j = 0; j < 16; ++j) {
-      const float high = j + 16 < keys ? p[j + 16] * part.minimum(first, j + 16) : 0.0f;
-      bias[j] = std::fma(p[j], j < keys ? part.minimum(first, j) : 0.0f, high);
+    std::vector<float> scales;
+    for (size_t j = 0; j < kBlockKeys; ++j) {
+      if (j < keys) bias[j % 16] = std::fma(p[j], part.minimum(first, j), bias[j % 16]);
+      scales.push_back(part.scale(first, j));
     }
-    for (size_t j = 0; j < kBlockKeys; ++j) w[j] = j < keys ? p[j] * part.scale(first, j) : 0.0f;
-    const float most = *std::max_element(w, w + kBlockKeys);
-    const float inverse = 32512.0f / std::max(most, 1e-30f);
+    const auto [s, unit] = narrow(scales);
     const float offset = lane_sum(bias);
     for (size_t d = first; d < std::min(part.dim, first + 32); ++d) {
       int64_t sum = 0;
-      for (size_t j = 0; j < keys; ++j) sum += std::lrint(w[j] * inverse) * part.code(d, j);
-      acc[d] = std::fma(static_cast<float>(sum), most / 32512.0f, acc[d] + offset);
+      for (size_t j = 0; j < keys; ++j) {
+        sum += scaled_product(std::lrint(p[j] * kMostNumber), s[j]) * part.code(d, j);
+      }
+      acc[d] = std::fma(static_cast<float>(sum), unit * (32768.0f / kMostNumber), acc[d]) + offset;
     }
   }
 }
@@ -159,8 +173,10 @@ TEST(AttentionKiviTest, SumsAreThePlainLoopOnEverySet) {
             }
             auto got = kivi_floats(rows * dim, 6);
             auto want = got;
-            kernels.weighted_sum[part.index()](part.bytes.data(), p.data(), rows, keys, dim, got.data(),
-                                               nullptr);
+            std::vector<float> bias(rows * kivi_cells(dim) * kBiasLanes);
+            kernels.sum_kivi[part.index()](part.bytes.data(), p.data(), rows, keys, dim, got.data(),
+                                           bias.data(), nullptr);
+            kernels.add_kivi_bias(bias.data(), rows, dim, got.data());
             for (size_t r = 0; r < rows; ++r) {
               expected_kivi_sum(part, p.data() + r * kScoreStride, keys, want.data() + r * dim);
             }
@@ -212,7 +228,10 @@ TEST(AttentionKiviTest, WhatIsNotFiniteStaysSo) {
            {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
         auto q = kivi_floats(kDim, 2);
         q[40] = odd;
-        kernels.scores[keys.index()](keys.bytes.data(), q.data(), kDim, 1, kDim, out.data(), nullptr);
+        std::vector<int32_t> codes(kivi_query_words(kDim));
+        kernels.kivi_query_codes(q.data(), kDim, 1, kDim, codes.data());
+        kernels.scores_kivi[keys.index()](keys.bytes.data(), codes.data(), q.data(), kDim, 1, kDim,
+                                          out.data(), nullptr);
         for (size_t j = 0; j < kBlockKeys; ++j) EXPECT_FALSE(std::isfinite(out[j]));
         auto values = kivi_floats(kBlockKeys * kDim, 4);
         values[40] = odd;  // of slot 0, second group
@@ -220,13 +239,19 @@ TEST(AttentionKiviTest, WhatIsNotFiniteStaysSo) {
         kernels.encode_values[stored.index()](values.data(), kDim, stored.bytes.data());
         const std::vector<float> p(kScoreStride, 1.0f);
         std::vector<float> acc(kDim);
-        kernels.weighted_sum[stored.index()](stored.bytes.data(), p.data(), 1, 32, kDim, acc.data(), nullptr);
+        std::vector<float> bias(kivi_cells(kDim) * kBiasLanes);
+        kernels.sum_kivi[stored.index()](stored.bytes.data(), p.data(), 1, 32, kDim, acc.data(), bias.data(),
+                                         nullptr);
+        kernels.add_kivi_bias(bias.data(), 1, kDim, acc.data());
         EXPECT_TRUE(std::isnan(acc[32]));
         EXPECT_TRUE(std::isfinite(acc[0]));
       }
       for (const float tiny : {0.0f, 1e-38f, 3e-41f}) {
         const std::vector<float> q(kDim, tiny);
-        kernels.scores[keys.index()](keys.bytes.data(), q.data(), kDim, 1, kDim, out.data(), nullptr);
+        std::vector<int32_t> codes(kivi_query_words(kDim));
+        kernels.kivi_query_codes(q.data(), kDim, 1, kDim, codes.data());
+        kernels.scores_kivi[keys.index()](keys.bytes.data(), codes.data(), q.data(), kDim, 1, kDim,
+                                          out.data(), nullptr);
         EXPECT_NEAR(out[0], 0.0f, 1e-35f);
       }
     }

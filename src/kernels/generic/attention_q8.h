@@ -52,6 +52,13 @@ void quantize_queries(const float* q, size_t ldq, size_t rows, size_t head_dim, 
   }
 }
 
+/// Words are broadcast from memory, which costs a load each; a compiler that keeps them in registers spends
+/// two shuffles on every broadcast, and those are scarcer.
+template <class Words>
+ISTHMUS_INLINE void keep_in_memory(Words& words) {
+  asm volatile("" : "+m"(words));
+}
+
 struct Q8ScoreCall {
   const uint8_t* k;
   const int32_t* queries;
@@ -220,6 +227,7 @@ ISTHMUS_INLINE void sum_q8_cell(const Q8SumCall& call, const SlotScales& scales,
     pack_weights(low * inverse, high * inverse, words[r]);
     unit[r] = most / kQ8Most + scales.poison;
   }
+  keep_in_memory(words);
   size_t d = 0;
   for (; d + 16 * kQuadVecs <= call.dims; d += 16 * kQuadVecs) {
     sum_q8_tile<Rows, kQuadVecs>(call, d, words, unit, ahead);

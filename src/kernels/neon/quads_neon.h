@@ -102,8 +102,49 @@ ISTHMUS_INLINE void pack_weights(Vec16 a, Vec16 b, int32_t* words) {
   pack_quads(quads, words);
   pack_quads(quads + 4, words + 4);
 }
-/// Numbers of either sign have the same words.
-ISTHMUS_INLINE void pack_signed(Vec16 a, Vec16 b, int32_t* words) { pack_weights(a, b, words); }
+struct Narrow {
+  int16x8_t v[4];
+  static ISTHMUS_INLINE Narrow from(Vec16 a, Vec16 b) {
+    Narrow out;
+    for (int i = 0; i < 2; ++i) {
+      out.v[i] =
+          vcombine_s16(vmovn_s32(vcvtnq_s32_f32(a.v[2 * i])), vmovn_s32(vcvtnq_s32_f32(a.v[2 * i + 1])));
+      out.v[2 + i] =
+          vcombine_s16(vmovn_s32(vcvtnq_s32_f32(b.v[2 * i])), vmovn_s32(vcvtnq_s32_f32(b.v[2 * i + 1])));
+    }
+    return out;
+  }
+  static ISTHMUS_INLINE Narrow load(const int32_t* words) {
+    Narrow out;
+    for (int i = 0; i < 4; ++i) out.v[i] = vreinterpretq_s16_s32(vld1q_s32(words + 4 * i));
+    return out;
+  }
+  ISTHMUS_INLINE void store(int32_t* words) const {
+    for (int i = 0; i < 4; ++i) vst1q_s32(words + 4 * i, vreinterpretq_s32_s16(v[i]));
+  }
+  friend ISTHMUS_INLINE Narrow scaled(const Narrow& a, const Narrow& b) {
+    Narrow out;
+    for (int i = 0; i < 4; ++i) out.v[i] = vqrdmulhq_s16(a.v[i], b.v[i]);
+    return out;
+  }
+  ISTHMUS_INLINE int32_t sum() const {
+    int32_t total = 0;
+    for (int i = 0; i < 4; ++i) total += vaddlvq_s16(v[i]);
+    return total;
+  }
+  ISTHMUS_INLINE void pack_query_words(int32_t* words) const {
+    for (int half = 0; half < 2; ++half) {
+      const int16x8_t* low = v + 2 * half;
+      const int16x8_t high[2] = {vshrq_n_s16(vaddq_s16(low[0], vdupq_n_s16(128)), 8),
+                                 vshrq_n_s16(vaddq_s16(low[1], vdupq_n_s16(128)), 8)};
+      const int8x16_t low_plane = vcombine_s8(vmovn_s16(low[0]), vmovn_s16(low[1]));
+      const int8x16_t high_plane = vcombine_s8(vmovn_s16(high[0]), vmovn_s16(high[1]));
+      vst1q_s32(words + 4 * half, vreinterpretq_s32_s8(low_plane));
+      vst1q_s32(words + 4 * half + 8, vreinterpretq_s32_s8(high_plane));
+    }
+  }
+  ISTHMUS_INLINE void pack_weight_words(int32_t* words) const { pack_query_words(words); }
+};
 
 /// Four sums over one byte plane.
 struct PlaneSum {

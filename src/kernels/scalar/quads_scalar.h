@@ -85,8 +85,37 @@ ISTHMUS_INLINE void pack_weights(Vec16 a, Vec16 b, int32_t* words) {
   pack_query(x, words);
 }
 
-/// The same of 32 numbers of either sign.
-ISTHMUS_INLINE void pack_signed(Vec16 a, Vec16 b, int32_t* words) { pack_weights(a, b, words); }
+/// 32 whole numbers of 16 bits, in whatever order the set keeps them.
+struct Narrow {
+  int16_t x[32];
+  static ISTHMUS_INLINE Narrow from(Vec16 a, Vec16 b) {
+    Narrow out;
+    int32_t words[16];
+    pack_weights(a, b, words);
+    std::memcpy(out.x, words, sizeof(out.x));
+    return out;
+  }
+  static ISTHMUS_INLINE Narrow load(const int32_t* words) {
+    Narrow out;
+    std::memcpy(out.x, words, sizeof(out.x));
+    return out;
+  }
+  ISTHMUS_INLINE void store(int32_t* words) const { std::memcpy(words, x, sizeof(x)); }
+  /// (x * y + 2^14) >> 15 of each pair.
+  friend ISTHMUS_INLINE Narrow scaled(const Narrow& a, const Narrow& b) {
+    Narrow out;
+    for (int i = 0; i < 32; ++i) out.x[i] = static_cast<int16_t>((a.x[i] * b.x[i] + (1 << 14)) >> 15);
+    return out;
+  }
+  ISTHMUS_INLINE int32_t sum() const {
+    int32_t total = 0;
+    for (const int16_t number : x) total += number;
+    return total;
+  }
+  /// Words of a query, and of weights, which are not negative.
+  ISTHMUS_INLINE void pack_query_words(int32_t* words) const { store(words); }
+  ISTHMUS_INLINE void pack_weight_words(int32_t* words) const { store(words); }
+};
 
 /// Sixteen int32 sums. start() is told kQuadStart times the sum of the query.
 struct QuadSum {
