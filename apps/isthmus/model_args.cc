@@ -6,7 +6,9 @@
 #include <cmath>
 #include <random>
 
+#include "apps/isthmus/calibration_file.h"
 #include "apps/isthmus/output.h"
+#include "apps/isthmus/prefix_args.h"
 #include "apps/isthmus/progress.h"
 #include "apps/isthmus/pull_flow.h"
 #include "base/suggest.h"
@@ -70,8 +72,9 @@ void add_model_flags(CLI::App& app, ModelArgs& args, bool chat) {
       ->capture_default_str();
   app.add_option("--kv-bits", args.kv_bits,
                  "codes of the KV cache, all approximate: 16 (none), 8, 4, 2, 1, k4v2 (keys, values), one of "
-                 "those for each layer with commas between, or asym:16/0:4/2 (AsymKV: 4 bits for the keys of "
-                 "the first 16 layers and the values of the first 0, 2 for the others)")
+                 "those for each layer with commas between, asym:16/0:4/2 (AsymKV: 4 bits for the keys of "
+                 "the first 16 layers and the values of the first 0, 2 for the others) or asym:FILE (what "
+                 "calibrate kv-bits found for this model)")
       ->type_name("BITS")
       ->capture_default_str();
   app.add_option("--kv-residual", args.kv_residual,
@@ -141,6 +144,11 @@ Result<EvictionOptions> parse_eviction(const std::string& policy, const std::str
 }
 
 Result<KvCodec> parse_codec(const ModelArgs& args) {
+  if (const std::string file = calibration_path(args.kv_bits); !file.empty()) {
+    auto calibrated = calibrated_kv_codec(file);
+    if (!calibrated.ok()) return calibrated.status().with_context("--kv-bits");
+    return calibrated;
+  }
   auto out = parse_kv_bits(args.kv_bits);
   if (!out.ok()) return out.status().with_context("--kv-bits");
   out->residual = args.kv_residual;
@@ -205,6 +213,10 @@ Result<ModelOptions> model_options(const ModelArgs& args) {
 Result<std::shared_ptr<LanguageModel>> load_model(const ModelArgs& args, ModelOptions options,
                                                   const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(const std::string path, model_path(args.model, args.store, context));
+  if (const std::string file = calibration_path(args.kv_bits); !file.empty()) {
+    ISTHMUS_ASSIGN_OR_RETURN(const Digest digest, model_digest(path, context));
+    ISTHMUS_RETURN_IF_ERROR(check_calibrated_model(file, digest));
+  }
   options.stop.token = context.stop;
   ProgressBar bar(context.json || !os::is_terminal(os::Stream::kError));
   options.progress = [&bar](uint64_t done, uint64_t total) { bar.show("loading", done, total); };

@@ -23,6 +23,12 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<LanguageModel> mo
   return out;
 }
 
+Status Scorer::set_codec(const KvCodec& codec) {
+  blocks_ = nullptr;  // before the next one: the two need not fit the memory limit together
+  ISTHMUS_ASSIGN_OR_RETURN(blocks_, model_->make_pool(codec));
+  return ok_status();
+}
+
 Status Scorer::run_step(KvSequence& kv, std::span<const TokenId> tokens, ScoreMode mode, size_t outputs_from,
                         QueryRecord* queries) {
   ISTHMUS_RETURN_IF_ERROR(kv.grow(tokens.size()));
@@ -44,7 +50,7 @@ Status Scorer::score(std::span<const TokenId> tokens, size_t first, size_t last,
   const size_t vocab = model_->config().vocab;
   const size_t d = model_->config().d_model;
   const size_t step = mode == ScoreMode::kWindow ? workspace_->shape().max_tokens : 1;
-  KvSequence kv = model_->make_sequence();
+  KvSequence kv = blocks_ == nullptr ? model_->make_sequence() : model_->transformer().make_sequence(blocks_);
   std::unique_ptr<KvEviction> eviction;
   if (model_->options().eviction.on()) {
     ISTHMUS_ASSIGN_OR_RETURN(

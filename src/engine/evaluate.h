@@ -31,6 +31,9 @@ class Scorer {
                const StopPolicy& stop,
                const std::function<Status(size_t position, std::span<float> logits)>& row);
 
+  /// Codes the KV of what is scored from now on as `codec` says instead of as the model's options do.
+  Status set_codec(const KvCodec& codec);
+
   const LanguageModel& model() const { return *model_; }
 
  private:
@@ -40,6 +43,7 @@ class Scorer {
 
   std::shared_ptr<LanguageModel> model_;
   std::unique_ptr<Workspace> workspace_;
+  std::shared_ptr<BlockPool> blocks_;  // null: the model's
   std::vector<float> hidden_;
   std::vector<float> logits_;
   std::vector<uint32_t> outputs_;

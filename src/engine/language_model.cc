@@ -253,6 +253,15 @@ RunShape LanguageModel::run_shape() const {
   return shape;
 }
 
+Result<std::shared_ptr<BlockPool>> LanguageModel::make_pool(const KvCodec& codec) {
+  RunShape shape = run_shape();
+  ISTHMUS_ASSIGN_OR_RETURN(
+      shape.coded, isthmus::coded_formats(codec, {options_.kv_type, options_.kv_type}, config().layers));
+  shape.residual = codec.residual;
+  if (codec.keys == KeyForm::kUnrotated) shape.key_encoding = KeyEncoding::kUnrotated;
+  return transformer_->make_pool(shape, ledger_);
+}
+
 Compute LanguageModel::prompt_compute() const {
   if (options_.precision == Precision::kBf16) return Compute::kBf16;
   return options_.precision == Precision::kFast ? Compute::kInt8 : generation_compute();

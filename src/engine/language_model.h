@@ -130,6 +130,9 @@ class LanguageModel {
   Compute generation_compute() const;
 
   KvSequence make_sequence() const { return transformer_->make_sequence(blocks_); }
+  /// A pool of its own for one sequence of the model's context whose KV is coded in another way: for who
+  /// compares codecs.
+  Result<std::shared_ptr<BlockPool>> make_pool(const KvCodec& codec);
   Result<std::unique_ptr<Workspace>> make_workspace();
 
  private:

@@ -94,6 +94,8 @@ std::string pair_name(KvBits bits) {
   return "k" + std::to_string(bits.k) + "v" + std::to_string(bits.v);
 }
 
+}  // namespace
+
 KvBits bits_of_layer(const KvCodec& codec, size_t layer) {
   if (codec.asymmetric) {
     return {codec.layers[layer < codec.high_k_layers ? 0 : 1].k,
@@ -101,8 +103,6 @@ KvBits bits_of_layer(const KvCodec& codec, size_t layer) {
   }
   return codec.layers.size() == 1 ? codec.layers.front() : codec.layers[layer];
 }
-
-}  // namespace
 
 Result<KvCodec> parse_kv_bits(std::string_view text) {
   constexpr std::string_view kAsymmetric = "asym:";

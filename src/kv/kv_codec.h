@@ -48,6 +48,8 @@ Result<KvCodec> parse_kv_bits(std::string_view text);
 /// The same in that notation.
 std::string kv_bits_name(const KvCodec& codec);
 
+/// Bits of a layer; codec.on().
+KvBits bits_of_layer(const KvCodec& codec, size_t layer);
 /// What each of `layers` layers' full blocks become, `open` being what is written. kInvalidArgument when the
 /// codec is of another number of layers or its residual is no multiple of 32 between 32 and 4,096.
 Result<std::vector<KvFormat>> coded_formats(const KvCodec& codec, KvFormat open, size_t layers);

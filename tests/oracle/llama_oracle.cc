@@ -7,7 +7,7 @@
 //
 // A job is one line: FIRST COUNT ID ID ID...  Every job starts from an empty context. It writes COUNT rows of
 // vocab values: the ones that follow the tokens FIRST .. FIRST + COUNT - 1 of the line.
-// Options: --kv f32|f16, --flash on|off, --repack on|off, --threads N, --ctx N, --by-token (one token per
+// Options: --kv f32|f16|q8_0|q4_0 (the latter two with --flash on), --flash on|off, --repack on|off, --threads N, --ctx N, --by-token (one token per
 // step),
 // --log-softmax (natural log-probabilities instead of logits). Exit code 1 and one line on stderr on any
 // error.
@@ -27,7 +27,8 @@ namespace {
 
 struct Options {
   std::string verb, model;
-  bool kv_f32 = true, flash = false, repack = true, by_token = false, log_softmax = false;
+  ggml_type kv = GGML_TYPE_F32;
+  bool flash = false, repack = true, by_token = false, log_softmax = false;
   int threads = 2;
   uint32_t ctx = 1024;
 };
@@ -47,6 +48,13 @@ bool on_off(const std::string& flag, const std::string& value) {
   return value == "on";
 }
 
+ggml_type kv_type(const std::string& name) {
+  for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0}) {
+    if (name == ggml_type_name(type)) return type;
+  }
+  fail("--kv takes f32, f16, q8_0 or q4_0");
+}
+
 Options parse(int argc, char** argv) {
   if (argc < 3) fail("usage: llama_oracle tokens|rows MODEL [options]");
   Options out{.verb = argv[1], .model = argv[2]};
@@ -59,8 +67,7 @@ Options parse(int argc, char** argv) {
     } else if (i + 1 == argc) {
       fail("unknown option, or one without its value: " + flag);
     } else if (const std::string value = argv[++i]; flag == "--kv") {
-      if (value != "f32" && value != "f16") fail("--kv takes f32 or f16");
-      out.kv_f32 = value == "f32";
+      out.kv = kv_type(value);
     } else if (flag == "--flash") {
       out.flash = on_off(flag, value);
     } else if (flag == "--repack") {
@@ -146,7 +153,7 @@ void print_rows(llama_model* model, const Options& options) {
   params.n_batch = options.ctx;
   params.n_ubatch = 512;
   params.n_threads = params.n_threads_batch = options.threads;
-  params.type_k = params.type_v = options.kv_f32 ? GGML_TYPE_F32 : GGML_TYPE_F16;
+  params.type_k = params.type_v = options.kv;
   params.flash_attn_type = options.flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
   const std::unique_ptr<llama_context, decltype(&llama_free)> ctx(llama_init_from_model(model, params),
                                                                   &llama_free);
