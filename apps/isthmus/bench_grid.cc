@@ -148,6 +148,7 @@ class Bench {
 
   Status fill(size_t batch, size_t depth, std::vector<KvSequence>& sequences) {
     evictions_.clear();
+    texts_.assign(batch, {});
     const EvictionOptions& eviction = model_.options().eviction;
     for (size_t i = 0; i < batch; ++i) {
       sequences.push_back(model_.make_sequence());
@@ -160,7 +161,8 @@ class Bench {
     if (depth == 0) return ok_status();
     ISTHMUS_RETURN_IF_ERROR(read(sequences, depth));
     for (size_t i = 0; i < evictions_.size(); ++i) {
-      ISTHMUS_RETURN_IF_ERROR(evictions_[i]->evict(sequences[i], pool_).status());
+      const std::span<const TokenId> text = texts_[i];
+      ISTHMUS_RETURN_IF_ERROR(evictions_[i]->evict(sequences[i], text, model_, *workspace_).status());
       if (eviction.policy != KvPolicy::kStreaming) sequences[i].code_now();
     }
     return ok_status();
@@ -202,7 +204,12 @@ class Bench {
       step.best = best;
     }
     ISTHMUS_RETURN_IF_ERROR(model_.transformer().forward(step, *workspace_, pool_));
-    for (auto& kv : kvs) kv.commit(count);
+    for (size_t s = 0; s < kvs.size(); ++s) {
+      kvs[s].commit(count);
+      if (evictions_.empty()) continue;
+      const auto read = std::span(tokens).subspan(s * count, count);
+      texts_[s].insert(texts_[s].end(), read.begin(), read.end());
+    }
     return ok_status();
   }
 
@@ -235,6 +242,7 @@ class Bench {
   std::unique_ptr<Workspace> workspace_;
   std::vector<float> logits_;
   std::vector<std::unique_ptr<KvEviction>> evictions_;  // of the line at hand: [sequences], or none
+  std::vector<std::vector<TokenId>> texts_;             // what they read
   std::span<const TokenId> text_;
   size_t text_at_ = 0;
   Rng rng_{1};

@@ -24,7 +24,8 @@ std::string calibration_path(const std::string& kv_bits) {
 Result<KvCodec> calibrated_kv_codec(const std::string& path) {
   ISTHMUS_ASSIGN_OR_RETURN(const Calibration calibration, open_calibration(path));
   if (!calibration.kv_bits) {
-    return failed_precondition("'" + printable(path) + "' says nothing of KV bits; isthmus calibrate kv-bits finds them");
+    return failed_precondition("'" + printable(path) +
+                               "' says nothing of KV bits; isthmus calibrate kv-bits finds them");
   }
   return calibration.kv_bits->codec;
 }

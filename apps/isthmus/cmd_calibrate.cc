@@ -101,27 +101,30 @@ Command calibrate_command() {
       .json = true,
       .aliases = {},
       .description =
-          "kv-bits MODEL TEXT -o FILE: which bits the keys and values of each layer bear best when a value may "
+          "kv-bits MODEL TEXT -o FILE: which bits the keys and values of each layer bear best when a value "
+          "may "
           "take --mean-bits bits. Each layer's keys and values are coded alone with each number of bits; the "
           "plan with the least sum of distances is measured whole, beside the uniform codes that take no "
           "more, and the best of all is written. Use it with --kv-bits asym:FILE.",
-      .setup = [](CLI::App& app) {
-        auto args = std::make_shared<CalibrateArgs>();
-        app.add_option("TASK", args->task, "kv-bits")->required();
-        add_model_args(app, args->model, false);
-        app.add_option("TEXT", args->text, "a text of the kind that the model will read ('-': standard input)");
-        app.add_option("-o,--output", args->out, "the calibration to write; what else it holds stays")
-            ->type_name("FILE");
-        app.add_option("--mean-bits", args->mean_bits,
-                       "kv-bits: what a value may take, its share of scale and minimum included")
-            ->type_name("N")
-            ->capture_default_str();
-        app.add_option("--windows", args->windows, "kv-bits: windows of 640 tokens to measure on")
-            ->check(CLI::Range(size_t{1}, size_t{64}))
-            ->type_name("N")
-            ->capture_default_str();
-        return [args](const Context& context) { return calibrate(*args, context); };
-      },
+      .setup =
+          [](CLI::App& app) {
+            auto args = std::make_shared<CalibrateArgs>();
+            app.add_option("TASK", args->task, "kv-bits")->required();
+            add_model_args(app, args->model, false);
+            app.add_option("TEXT", args->text,
+                           "a text of the kind that the model will read ('-': standard input)");
+            app.add_option("-o,--output", args->out, "the calibration to write; what else it holds stays")
+                ->type_name("FILE");
+            app.add_option("--mean-bits", args->mean_bits,
+                           "kv-bits: what a value may take, its share of scale and minimum included")
+                ->type_name("N")
+                ->capture_default_str();
+            app.add_option("--windows", args->windows, "kv-bits: windows of 640 tokens to measure on")
+                ->check(CLI::Range(size_t{1}, size_t{64}))
+                ->type_name("N")
+                ->capture_default_str();
+            return [args](const Context& context) { return calibrate(*args, context); };
+          },
   };
 }
 

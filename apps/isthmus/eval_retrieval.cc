@@ -27,7 +27,8 @@ Result<std::vector<NamedPolicy>> read_policies(const std::vector<std::string>& l
   std::vector<std::string> wanted = list;
   if (wanted.empty()) {
     for (const char* budget : {"0.5", "0.25"}) {
-      for (const char* policy : {"window", "random", "snapkv", "pyramidkv", "adakv", "expected", "keydiff"}) {
+      for (const char* policy :
+           {"window", "random", "snapkv", "pyramidkv", "adakv", "expected", "keydiff", "kvzip"}) {
         wanted.push_back(std::string(policy) + ":" + budget);
       }
     }

@@ -89,8 +89,8 @@ void add_model_flags(CLI::App& app, ModelArgs& args, bool chat) {
       ->capture_default_str();
   app.add_option("--kv-policy", args.kv_policy,
                  "which keys of a prompt stay in the KV cache (all but full are approximate): full, "
-                 "window, streaming (a text without end), random, snapkv, pyramidkv, adakv, expected or "
-                 "keydiff")
+                 "window, streaming (a text without end), random, snapkv, pyramidkv, adakv, expected, "
+                 "keydiff or kvzip (reads a prompt twice)")
       ->type_name("POLICY")
       ->capture_default_str();
   app.add_option("--kv-budget", args.kv_budget,

@@ -11,7 +11,7 @@ import json
 import subprocess
 from pathlib import Path
 
-POLICIES = ["window", "random", "snapkv", "pyramidkv", "adakv", "expected", "keydiff"]
+POLICIES = ["window", "random", "snapkv", "pyramidkv", "adakv", "expected", "keydiff", "kvzip"]
 BUDGETS = ["0.5", "0.25"]
 
 

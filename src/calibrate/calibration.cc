@@ -70,12 +70,10 @@ Json section_json(const KvBitsSection& section) {
 }
 
 Json measured_json(const MeasuredCodec& measured) {
-  return {{"bits", kv_bits_name(measured.codec)},
-          {"held_bits", measured.held_bits},
-          {"mean_kl", measured.distance.mean_kl},
-          {"mean_kl_standard_error", measured.distance.mean_kl_se},
-          {"same_top1", measured.distance.same_top1},
-          {"perplexity_ratio", measured.distance.perplexity_ratio}};
+  return {
+      {"bits", kv_bits_name(measured.codec)},     {"held_bits", measured.held_bits},
+      {"mean_kl", measured.distance.mean_kl},     {"mean_kl_standard_error", measured.distance.mean_kl_se},
+      {"same_top1", measured.distance.same_top1}, {"perplexity_ratio", measured.distance.perplexity_ratio}};
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace {
 
 class KvTuner {
  public:
-  KvTuner(std::unique_ptr<Scorer> scorer, std::vector<std::vector<TokenId>> windows, const TuneKvOptions& options)
+  KvTuner(std::unique_ptr<Scorer> scorer, std::vector<std::vector<TokenId>> windows,
+          const TuneKvOptions& options)
       : scorer_(std::move(scorer)), windows_(std::move(windows)), options_(options) {}
 
   size_t layers() const { return scorer_->model().config().layers; }
@@ -64,8 +65,8 @@ class KvTuner {
   Status for_each_row(F f) {
     const size_t first = options_.window - options_.rows - 1;
     for (const auto& window : windows_) {
-      ISTHMUS_RETURN_IF_ERROR(scorer_->score(window, first, options_.window - 1, ScoreMode::kWindow, options_.stop,
-                                             [&](size_t position, std::span<float> logits) {
+      ISTHMUS_RETURN_IF_ERROR(scorer_->score(window, first, options_.window - 1, ScoreMode::kWindow,
+                                             options_.stop, [&](size_t position, std::span<float> logits) {
                                                row_.resize(logits.size());
                                                log_softmax(logits, row_);
                                                return f(row_, window[position + 1]);
@@ -89,8 +90,9 @@ class KvTuner {
 
 Status check_tuning(const LanguageModel& model, std::span<const TokenId> text, const TuneKvOptions& options) {
   if (options.windows == 0 || options.rows == 0 || options.rows + options.residual + 1 > options.window) {
-    return invalid_argument("windows of " + std::to_string(options.window) + " tokens are too short to score " +
-                            std::to_string(options.rows) + " of them behind coded ones");
+    return invalid_argument("windows of " + std::to_string(options.window) +
+                            " tokens are too short to score " + std::to_string(options.rows) +
+                            " of them behind coded ones");
   }
   if (options.window > model.context()) {
     return invalid_argument("windows of " + std::to_string(options.window) + " tokens; the context is " +

@@ -20,9 +20,9 @@
 namespace isthmus {
 
 struct TuneKvOptions {
-  double mean_bits = 4;     // what a value may take, scale and minimum included
-  size_t window = 640;      // tokens of each window
-  size_t rows = 128;        // newest tokens of a window whose distributions are compared
+  double mean_bits = 4;  // what a value may take, scale and minimum included
+  size_t window = 640;   // tokens of each window
+  size_t rows = 128;     // newest tokens of a window whose distributions are compared
   size_t windows = 2;
   size_t residual = 128;
   KeyForm keys = KeyForm::kRotated;

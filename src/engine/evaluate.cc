@@ -65,7 +65,7 @@ Status Scorer::score(std::span<const TokenId> tokens, size_t first, size_t last,
     // What is measured is how well the rest is told from what is left of the first part.
     if (eviction != nullptr && at < first) n = std::min(n, first - at);
     if (eviction != nullptr && at == first && first > 0) {
-      ISTHMUS_RETURN_IF_ERROR(eviction->evict(kv, model_->pool()).status());
+      ISTHMUS_RETURN_IF_ERROR(eviction->evict(kv, tokens.first(at), *model_, *workspace_, stop).status());
       if (!eviction->endless()) kv.code_now();
     }
     n = std::min(n, kv.until_coding());

@@ -57,7 +57,7 @@ class Run {
     ISTHMUS_RETURN_IF_ERROR(session_.append(rest, Purpose::kPrompt, request_.stop));
     answer_.prompt_read(reused, SteadyClock::now());
     answer_.from_tier(found.stored_tokens, found.seconds);
-    return session_.evict();
+    return session_.evict(request_.stop);
   }
 
   /// Samples a token and acts on it; false when the run is over.

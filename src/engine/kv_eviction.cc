@@ -1,5 +1,7 @@
 #include "engine/kv_eviction.h"
 
+#include "engine/kv_zip.h"
+
 namespace isthmus {
 
 Result<std::unique_ptr<KvEviction>> KvEviction::create(const EvictionOptions& options,
@@ -39,10 +41,17 @@ Status KvEviction::after_step(KvSequence& kv) {
   return trim_window(options_, *geometry_, window_budget_, kv);
 }
 
-Result<EvictionReport> KvEviction::evict(KvSequence& kv, ThreadPool& pool) {
+Result<EvictionReport> KvEviction::choose(KvSequence& kv, std::span<const TokenId> text, LanguageModel& model,
+                                          Workspace& workspace, const StopPolicy& stop) {
+  if (!options_.rereads()) return isthmus::evict(options_, *geometry_, record_.get(), kv, model.pool());
+  ISTHMUS_ASSIGN_OR_RETURN(const auto scores, kvzip_scores(model, *geometry_, kv, text, workspace, stop));
+  return evict_scored(options_, *geometry_, scores, kv);
+}
+
+Result<EvictionReport> KvEviction::evict(KvSequence& kv, std::span<const TokenId> text, LanguageModel& model,
+                                         Workspace& workspace, const StopPolicy& stop) {
   if (endless()) return report_;
-  ISTHMUS_ASSIGN_OR_RETURN(const EvictionReport report,
-                           isthmus::evict(options_, *geometry_, record_.get(), kv, pool));
+  ISTHMUS_ASSIGN_OR_RETURN(const EvictionReport report, choose(kv, text, model, workspace, stop));
   if (options_.policy == KvPolicy::kWindow && window_budget_ == 0) {
     window_budget_ = layer_budgets(options_, 1, kv.length()).front();
   }

@@ -7,8 +7,10 @@
 
 #include <memory>
 
+#include "base/cancel.h"
 #include "base/ledger.h"
 #include "base/status.h"
+#include "engine/language_model.h"
 #include "kv/eviction.h"
 #include "model/transformer.h"
 
@@ -33,14 +35,18 @@ class KvEviction {
   bool endless() const { return options_.policy == KvPolicy::kStreaming; }
   /// After each step that committed tokens.
   Status after_step(KvSequence& kv);
-  /// Brings the sequence down to its budget now (kStreaming does that with each step).
-  Result<EvictionReport> evict(KvSequence& kv, ThreadPool& pool);
+  /// Brings the sequence, whose tokens are `text`, down to its budget now (kStreaming does that with each
+  /// step). kKvZip reads the text once more for it, with `workspace`.
+  Result<EvictionReport> evict(KvSequence& kv, std::span<const TokenId> text, LanguageModel& model,
+                               Workspace& workspace, const StopPolicy& stop = {});
 
   const EvictionOptions& options() const { return options_; }
   /// Of all calls of evict() together; with kStreaming the text's tokens and those whose keys are held.
   const EvictionReport& report() const { return report_; }
 
  private:
+  Result<EvictionReport> choose(KvSequence& kv, std::span<const TokenId> text, LanguageModel& model,
+                                Workspace& workspace, const StopPolicy& stop);
   KvEviction(const EvictionOptions& options, const Transformer& model)
       : options_(options),
         model_(&model),

@@ -19,7 +19,7 @@ using batch_testing::sampled_request;
 
 constexpr KvPolicy kEvicting[] = {KvPolicy::kWindow,    KvPolicy::kRandom, KvPolicy::kSnapKv,
                                   KvPolicy::kPyramidKv, KvPolicy::kAdaKv,  KvPolicy::kExpected,
-                                  KvPolicy::kKeyDiff};
+                                  KvPolicy::kKeyDiff,   KvPolicy::kKvZip};
 
 std::shared_ptr<LanguageModel> load_evicting(const std::string& name, const EvictionOptions& eviction,
                                              KvType type = KvType::kF16) {
@@ -304,6 +304,30 @@ TEST(Eviction, IsRefusedWhereItCannotBe) {
   EXPECT_EQ(session->evict().code(), Code::kFailedPrecondition);  // no query was asked yet
   ASSERT_TRUE(session->append(prompt_of(50), Purpose::kPrompt).ok());
   EXPECT_TRUE(session->evict().ok());
+}
+
+TEST(Eviction, KvZipNeedsRoomToRepeatAndLeavesWhatItReadNoTrace) {
+  const auto model = load_evicting("llama.gguf", eviction_of(KvPolicy::kKvZip, 0.5));
+  const auto full = Session::create(model).value();
+  ASSERT_TRUE(full->append(prompt_of(180), Purpose::kPrompt).ok());
+  const auto fork = full->fork().value();
+  ASSERT_TRUE(full->evict().ok());
+  ASSERT_TRUE(fork->evict().ok());
+  EXPECT_EQ(full->tokens().size(), 180U);
+  const TokenId next = 20;
+  ASSERT_TRUE(full->append({&next, 1}, Purpose::kGeneration).ok());
+  ASSERT_TRUE(fork->append({&next, 1}, Purpose::kGeneration).ok());
+  EXPECT_EQ(std::vector<float>(full->logits().begin(), full->logits().end()),
+            std::vector<float>(fork->logits().begin(), fork->logits().end()));
+  // Keys that were kept once are kept again, as far as the budget goes.
+  ASSERT_TRUE(full->append(prompt_of(10), Purpose::kPrompt).ok());
+  const uint64_t before = full->eviction()->report().keys_after;
+  EXPECT_TRUE(full->evict().ok());
+  EXPECT_GT(full->eviction()->report().keys_after, before);
+  const auto long_one = Session::create(model).value();
+  ASSERT_TRUE(long_one->append(prompt_of(255), Purpose::kPrompt).ok());
+  EXPECT_EQ(long_one->evict().code(), Code::kResourceExhausted);
+  EXPECT_FALSE(long_one->pruned());
 }
 
 TEST(Eviction, AFullContextShiftsAsEver) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 
+#include "engine/kv_zip.h"
 #include "kernels/float_kernels.h"
 
 namespace isthmus {
@@ -53,6 +54,7 @@ Status RetrievalProbe::run(KvSequence& kv, QueryRecord* record, std::span<const 
 
 Status RetrievalProbe::read(std::span<const TokenId> context) {
   kv_.clear();
+  context_.assign(context.begin(), context.end());
   record_ = QueryRecord(geometry_, kProbeWindow, true);
   return run(kv_, &record_, context, {});
 }
@@ -71,8 +73,15 @@ Result<RetrievalProbe::Asked> RetrievalProbe::ask(const EvictionOptions& policy,
     ISTHMUS_RETURN_IF_ERROR(run(kv, &record, question.first(question.size() - 1), {}));
     rest = {question.back()};
   }
-  ISTHMUS_ASSIGN_OR_RETURN(const EvictionReport report,
-                           evict(policy, geometry_, &record, kv, model_->pool()));
+  EvictionReport report;
+  if (policy.rereads()) {
+    std::vector<TokenId> text = context_;
+    if (known) text.insert(text.end(), question.begin(), question.end() - 1);
+    ISTHMUS_ASSIGN_OR_RETURN(const auto scores, kvzip_scores(*model_, geometry_, kv, text, *workspace_, {}));
+    ISTHMUS_ASSIGN_OR_RETURN(report, evict_scored(policy, geometry_, scores, kv));
+  } else {
+    ISTHMUS_ASSIGN_OR_RETURN(report, evict(policy, geometry_, &record, kv, model_->pool()));
+  }
   Asked out;
   out.kept = report.keys_before == 0
                  ? 1.0

@@ -43,6 +43,7 @@ class RetrievalProbe {
   std::shared_ptr<LanguageModel> model_;
   AttentionGeometry geometry_;
   std::unique_ptr<Workspace> workspace_;
+  std::vector<TokenId> context_;  // that kv_ holds
   KvSequence kv_;
   QueryRecord record_;
   std::vector<float> logits_;

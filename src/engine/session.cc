@@ -25,10 +25,10 @@ Status Session::set_eviction(const EvictionOptions& options) {
   return ok_status();
 }
 
-Status Session::evict() {
+Status Session::evict(const StopPolicy& stop) {
   if (eviction_ == nullptr) return ok_status();
   forget_tried();
-  ISTHMUS_RETURN_IF_ERROR(eviction_->evict(kv_, model_->pool()).status());
+  ISTHMUS_RETURN_IF_ERROR(eviction_->evict(kv_, tokens_, *model_, *workspace_, stop).status());
   if (!endless()) kv_.code_now();
   return ok_status();
 }

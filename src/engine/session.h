@@ -46,7 +46,7 @@ class Session {
 
   /// Gives up keys as the model's options say (ModelOptions::eviction); nothing to do with KvPolicy::kFull.
   /// To be called when a prompt was read: logits() stay, what is read afterwards sees what is left.
-  Status evict();
+  Status evict(const StopPolicy& stop = {});
   /// Replaces the policy, for what is read from now on; queries asked before are not known to it.
   Status set_eviction(const EvictionOptions& options);
   /// Null with KvPolicy::kFull.

@@ -12,7 +12,8 @@ constexpr double kNoPlan = std::numeric_limits<double>::infinity();
 /// Least losses of the parts so far for each number of bits spent, and what each part chose to get there.
 class PlanTable {
  public:
-  PlanTable(size_t parts, size_t budget) : budget_(budget), choice_(parts * (budget + 1)), least_(budget + 1, kNoPlan) {
+  PlanTable(size_t parts, size_t budget)
+      : budget_(budget), choice_(parts * (budget + 1)), least_(budget + 1, kNoPlan) {
     least_[0] = 0;
   }
 

@@ -10,7 +10,7 @@
 namespace isthmus {
 namespace {
 
-constexpr std::array<std::pair<KvPolicy, std::string_view>, 9> kNames = {{
+constexpr std::array<std::pair<KvPolicy, std::string_view>, 10> kNames = {{
     {KvPolicy::kFull, "full"},
     {KvPolicy::kWindow, "window"},
     {KvPolicy::kStreaming, "streaming"},
@@ -20,6 +20,7 @@ constexpr std::array<std::pair<KvPolicy, std::string_view>, 9> kNames = {{
     {KvPolicy::kAdaKv, "adakv"},
     {KvPolicy::kExpected, "expected"},
     {KvPolicy::kKeyDiff, "keydiff"},
+    {KvPolicy::kKvZip, "kvzip"},
 }};
 
 KeyScorer scorer_of(KvPolicy policy) {
@@ -27,6 +28,7 @@ KeyScorer scorer_of(KvPolicy policy) {
     case KvPolicy::kFull:
     case KvPolicy::kWindow:
     case KvPolicy::kStreaming:
+    case KvPolicy::kKvZip:
       return KeyScorer::kRecency;
     case KvPolicy::kRandom:
       return KeyScorer::kRandom;
@@ -42,7 +44,17 @@ KeyScorer scorer_of(KvPolicy policy) {
   return KeyScorer::kRecency;
 }
 
-bool shares_heads(KvPolicy policy) { return policy == KvPolicy::kAdaKv || policy == KvPolicy::kExpected; }
+bool shares_heads(KvPolicy policy) {
+  return policy == KvPolicy::kAdaKv || policy == KvPolicy::kExpected || policy == KvPolicy::kKvZip;
+}
+
+std::vector<size_t> pruned_layers(const AttentionGeometry& geometry) {
+  std::vector<size_t> out;
+  for (size_t layer = 0; layer < geometry.layers; ++layer) {
+    if (geometry.pruned[layer]) out.push_back(layer);
+  }
+  return out;
+}
 
 size_t mean_budget(const EvictionOptions& options, size_t length) {
   if (options.tokens != 0) return std::min(options.tokens, length);
@@ -193,13 +205,9 @@ Result<EvictionReport> evict(const EvictionOptions& options, const AttentionGeom
   if (options.policy == KvPolicy::kStreaming) {
     return failed_precondition("streaming gives up keys as the text grows, not at once");
   }
-  EvictionReport report;
-  std::vector<size_t> layers;
-  for (size_t layer = 0; layer < geometry.layers; ++layer) {
-    if (geometry.pruned[layer]) layers.push_back(layer);
-  }
+  if (options.rereads()) return failed_precondition("kvzip reads the text once more to score its keys");
+  const std::vector<size_t> layers = pruned_layers(geometry);
   const size_t heads = geometry.n_kv_heads;
-  const std::vector<size_t> budgets = layer_budgets(options, layers.size(), kv.length());
   const KeyScoring scoring{
       scorer_of(options.policy), options.window, options.kernel, 512, options.sinks, options.seed};
   std::vector<std::vector<float>> scores(layers.size() * heads);
@@ -213,10 +221,24 @@ Result<EvictionReport> evict(const EvictionOptions& options, const AttentionGeom
     });
   }
   for (const Status& status : failures) ISTHMUS_RETURN_IF_ERROR(status);
+  return evict_scored(options, geometry, scores, kv);
+}
+
+Result<EvictionReport> evict_scored(const EvictionOptions& options, const AttentionGeometry& geometry,
+                                    std::span<const std::vector<float>> scores, KvSequence& kv) {
+  ISTHMUS_RETURN_IF_ERROR(check_eviction(options));
+  EvictionReport report;
+  const std::vector<size_t> layers = pruned_layers(geometry);
+  const size_t heads = geometry.n_kv_heads;
+  const std::vector<size_t> budgets = layer_budgets(options, layers.size(), kv.length());
+  if (scores.size() != layers.size() * heads) {
+    return invalid_argument("scores of " + std::to_string(scores.size()) + " streams; " +
+                            std::to_string(layers.size() * heads) + " may lose keys");
+  }
   for (size_t i = 0; i < layers.size(); ++i) {
     for (size_t h = 0; h < heads; ++h) report.keys_before += kv.held_keys(layers[i], h);
     if (options.on()) {
-      const auto kept = choose_keys(std::span(scores).subspan(i * heads, heads), budgets[i], options.sinks,
+      const auto kept = choose_keys(scores.subspan(i * heads, heads), budgets[i], options.sinks,
                                     options.window, shares_heads(options.policy), options.ada_floor);
       for (size_t h = 0; h < heads; ++h) ISTHMUS_RETURN_IF_ERROR(kv.keep_keys(layers[i], h, kept[h]));
     }

@@ -34,9 +34,10 @@ enum class KvPolicy : uint8_t {
                // 2407.11550
   kExpected,   // Expected Attention, heads as in kAdaKv
   kKeyDiff,    // arXiv 2504.15364
+  kKvZip,      // arXiv 2505.23416: what the model looks at when it repeats the text, heads as in kAdaKv
 };
 
-/// "full", "window", "streaming", "random", "snapkv", "pyramidkv", "adakv", "expected", "keydiff".
+/// "full", "window", "streaming", "random", "snapkv", "pyramidkv", "adakv", "expected", "keydiff", "kvzip".
 std::string_view kv_policy_name(KvPolicy policy);
 std::optional<KvPolicy> kv_policy_from_name(std::string_view name);
 /// The names of all, and the same with commas for messages.
@@ -57,6 +58,8 @@ struct EvictionOptions {
   uint64_t seed = 1;
 
   bool on() const { return policy != KvPolicy::kFull; }
+  /// Whether scores are made by reading the text once more: then evict() is not enough, evict_scored() is.
+  bool rereads() const { return policy == KvPolicy::kKvZip; }
   /// What a QueryRecord must hold.
   bool needs_queries() const;
   bool needs_moments() const { return policy == KvPolicy::kExpected; }
@@ -86,6 +89,10 @@ struct EvictionReport {
 /// stays whole and usable after any error; streams done before it have lost their keys.
 Result<EvictionReport> evict(const EvictionOptions& options, const AttentionGeometry& geometry,
                              const QueryRecord* record, KvSequence& kv, ThreadPool& pool);
+
+/// The same by scores made elsewhere: [layers that may lose keys][kv head][held keys].
+Result<EvictionReport> evict_scored(const EvictionOptions& options, const AttentionGeometry& geometry,
+                                    std::span<const std::vector<float>> scores, KvSequence& kv);
 
 /// Keys at the front that kWindow and kStreaming never give up while a text grows: the sinks in whole blocks.
 size_t sink_keys(const EvictionOptions& options);

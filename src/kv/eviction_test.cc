@@ -121,6 +121,30 @@ TEST(KeyScores, ObservedIsSnapKv) {
   }
 }
 
+TEST(KeyScores, RepeatedIsTheMostThatAnyQueryPaysAPartOfTheText) {
+  const EvictScene scene(5);
+  constexpr size_t kQueries = 20, kFirst = 10, kPart = 33;
+  const size_t own = kEvictTokens - 27;  // what was read behind the text
+  for (size_t head = 0; head < 2; ++head) {
+    std::vector<double> wanted(kPart, 0.0);
+    for (size_t g = 0; g < 2; ++g) {
+      for (size_t t = kEvictTokens - kQueries; t < kEvictTokens; ++t) {
+        std::vector<double> row;
+        for (size_t j = kFirst; j < kFirst + kPart; ++j) row.push_back(scene.rotated_dot(head * 2 + g, t, j));
+        for (size_t j = own; j <= t; ++j) row.push_back(scene.rotated_dot(head * 2 + g, t, j));
+        const auto p = soft_max_of(row);
+        for (size_t j = 0; j < kPart; ++j) wanted[j] = std::max(wanted[j], p[j]);
+      }
+    }
+    std::vector<float> scores(kPart, 0.0f);
+    ASSERT_TRUE(
+        raise_repeated(scene.geometry, scene.kv, scene.record, 0, head, kQueries, kFirst, own, scores).ok());
+    expect_near_all(scores, wanted, 1e-4);
+    EXPECT_EQ(raise_repeated(scene.geometry, scene.kv, scene.record, 0, head, 0, kFirst, own, scores).code(),
+              Code::kFailedPrecondition);
+  }
+}
+
 TEST(KeyScores, ExpectedIsTheMeanOfAGaussianQuery) {
   const EvictScene scene(4);
   const size_t head = 1;

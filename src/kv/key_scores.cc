@@ -75,6 +75,27 @@ void score_rows(StreamReader& reader, const std::vector<float>& queries, size_t 
   }
 }
 
+/// The same for keys [begin, end) alone: column j of out, whose rows are `stride` long, is key begin + j.
+void score_columns(StreamReader& reader, const std::vector<float>& queries, size_t rows, size_t dim,
+                   float scale, size_t begin, size_t end, float* out, size_t stride) {
+  const AttentionKernels& kernels = attention_kernels();
+  std::vector<float> block_scores(kernels.max_rows * kScoreStride);
+  for (size_t block = begin / kBlockKeys; block * kBlockKeys < end; ++block) {
+    const float* part = reader.key_part(block);
+    const size_t from = std::max(begin, block * kBlockKeys);
+    const size_t to = std::min(end, (block + 1) * kBlockKeys);
+    for (size_t first = 0; first < rows; first += kernels.max_rows) {
+      const size_t count = std::min(kernels.max_rows, rows - first);
+      kernels.scores[static_cast<size_t>(KvType::kF32)](part, queries.data() + first * dim, dim, count, dim,
+                                                        block_scores.data(), nullptr);
+      for (size_t r = 0; r < count; ++r) {
+        const float* row = block_scores.data() + r * kScoreStride + from % kBlockKeys;
+        for (size_t j = 0; j < to - from; ++j) out[(first + r) * stride + from - begin + j] = row[j] * scale;
+      }
+    }
+  }
+}
+
 /// Averages over `kernel` neighbours, as a one-dimensional pooling with zeros beyond the ends does.
 void smooth(std::vector<float>& x, size_t kernel) {
   if (kernel <= 1) return;
@@ -210,6 +231,39 @@ void score_key_diff(const AttentionGeometry& geometry, const KvSequence& kv, siz
 }
 
 }  // namespace
+
+Status raise_repeated(const AttentionGeometry& geometry, const KvSequence& kv, const QueryRecord& record,
+                      size_t layer, size_t head, size_t queries, size_t first, size_t own,
+                      std::vector<float>& scores) {
+  const size_t length = kv.length();
+  if (queries == 0 || queries > record.recent(layer) || static_cast<size_t>(record.end(layer)) != length) {
+    return failed_precondition("the queries at hand are not those of the text's newest tokens");
+  }
+  const size_t dim = geometry.head_dim;
+  const size_t part = scores.size();
+  const size_t stride = part + length - own;
+  StreamReader reader(kv, layer, head, dim);
+  const size_t removed = length - kv.held_keys(layer, head);
+  std::vector<float> rotated(queries * dim);
+  std::vector<float> rows(queries * stride);
+  for (size_t g = 0; g < geometry.group(); ++g) {
+    for (size_t i = 0; i < queries; ++i) {
+      std::copy_n(
+          record.query(layer, head * geometry.group() + g, static_cast<int32_t>(length - queries + i)), dim,
+          rotated.data() + i * dim);
+    }
+    score_columns(reader, rotated, queries, dim, geometry.scale, first - removed, first - removed + part,
+                  rows.data(), stride);
+    score_columns(reader, rotated, queries, dim, geometry.scale, own - removed, length - removed,
+                  rows.data() + part, stride);
+    for (size_t i = 0; i < queries; ++i) {
+      float* row = rows.data() + i * stride;
+      soft_max({row, stride - (queries - 1 - i)}, geometry.softcap);
+      for (size_t j = 0; j < part; ++j) scores[j] = std::max(scores[j], row[j]);
+    }
+  }
+  return ok_status();
+}
 
 Status score_keys(const KeyScoring& scoring, const AttentionGeometry& geometry, const KvSequence& kv,
                   const QueryRecord* record, size_t layer, size_t head, std::vector<float>& scores) {

@@ -32,6 +32,15 @@ struct KeyScoring {
   uint64_t seed = 1;     // of kRandom
 };
 
+/// KVzip (Kim et al. 2025, arXiv 2505.23416): raises scores[j] to the most attention that any of the newest
+/// `queries` recorded queries of the head's group pays the key of token first + j. Those queries repeat a
+/// part of the text, and the soft-max of each goes over that part's keys, of tokens [first, first +
+/// scores.size()), and what was read behind the text, from token `own` on to the query's own. Keys of those
+/// tokens are held.
+Status raise_repeated(const AttentionGeometry& geometry, const KvSequence& kv, const QueryRecord& record,
+                      size_t layer, size_t head, size_t queries, size_t first, size_t own,
+                      std::vector<float>& scores);
+
 /// scores[held keys] of one stream of a sequence without pending tokens. Scores of one layer's heads compare
 /// with each other for kObserved and kExpected. kFailedPrecondition when the record lacks what the scorer
 /// needs.

@@ -81,6 +81,8 @@ class KvSequence {
   size_t held_keys(size_t layer, size_t head) const { return length_ - at(layer, head).removed; }
   /// Whether any stream gave up keys.
   bool pruned() const { return pruned_until_ > 0; }
+  /// Tokens before this one may have no key any more; every stream holds those of the later ones.
+  size_t pruned_until() const { return pruned_until_; }
 
   /// Takes `count` whole blocks out of every stream, from block `first` on; what follows moves up: its
   /// positions shrink by 32 * count, as a sliding cache wants it (Xiao et al. 2023, arXiv 2309.17453).

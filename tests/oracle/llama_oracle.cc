@@ -7,8 +7,8 @@
 //
 // A job is one line: FIRST COUNT ID ID ID...  Every job starts from an empty context. It writes COUNT rows of
 // vocab values: the ones that follow the tokens FIRST .. FIRST + COUNT - 1 of the line.
-// Options: --kv f32|f16|q8_0|q4_0 (the latter two with --flash on), --flash on|off, --repack on|off, --threads N, --ctx N, --by-token (one token per
-// step),
+// Options: --kv f32|f16|q8_0|q4_0 (the latter two with --flash on), --flash on|off, --repack on|off,
+// --threads N, --ctx N, --by-token (one token per step),
 // --log-softmax (natural log-probabilities instead of logits). Exit code 1 and one line on stderr on any
 // error.
 #include <cmath>
