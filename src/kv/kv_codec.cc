@@ -8,7 +8,7 @@ namespace isthmus {
 namespace {
 
 constexpr int kBitChoices[] = {1, 2, 4, 8, 16};
-constexpr size_t kMostLayers = 1024;
+constexpr size_t kMostCodedLayers = 1024;
 constexpr size_t kMostResidual = 4096;
 
 std::optional<int> parse_number(std::string_view text) {
@@ -111,7 +111,7 @@ Result<KvCodec> parse_kv_bits(std::string_view text) {
   for (std::string_view rest = text;;) {
     const size_t comma = rest.find(',');
     const auto bits = parse_pair(rest.substr(0, comma));
-    if (!bits || out.layers.size() == kMostLayers) return no_bits(text);
+    if (!bits || out.layers.size() == kMostCodedLayers) return no_bits(text);
     out.layers.push_back(*bits);
     if (comma == std::string_view::npos) break;
     rest = rest.substr(comma + 1);
