@@ -18,6 +18,7 @@ constexpr uint8_t kMostEncoding = static_cast<uint8_t>(KeyEncoding::kUnrotated);
 constexpr uint8_t kMostExactness = static_cast<uint8_t>(Exactness::kPredicted);
 
 void append_bytes(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
   const size_t at = out.size();
   out.resize(at + bytes.size());
   std::memcpy(out.data() + at, bytes.data(), bytes.size());
