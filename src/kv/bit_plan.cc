@@ -20,13 +20,13 @@ class PlanTable {
   void add(const BitLosses& losses) {
     std::vector<double> next(budget_ + 1, kNoPlan);
     for (size_t spent = 0; spent <= budget_; ++spent) {
-      for (uint8_t i = 0; i < kPlanBits.size(); ++i) {
+      for (size_t i = 0; i < kPlanBits.size(); ++i) {
         const auto bits = static_cast<size_t>(held_bits(kPlanBits[i]));
         if (bits > spent || least_[spent - bits] == kNoPlan) continue;
         const double sum = least_[spent - bits] + losses[i];
         if (sum >= next[spent]) continue;
         next[spent] = sum;
-        choice_[parts_ * (budget_ + 1) + spent] = i;
+        choice_[parts_ * (budget_ + 1) + spent] = static_cast<uint8_t>(i);
       }
     }
     least_ = std::move(next);
