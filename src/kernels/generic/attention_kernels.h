@@ -68,7 +68,9 @@ inline constexpr size_t kQ8Words = 16;
 /// Cells of a KIVI part, and their bytes.
 constexpr size_t kivi_cells(size_t dims) { return (dims + 31) / 32; }
 constexpr size_t kivi_code_bytes(int bits) { return static_cast<size_t>(bits) * 4 * kBlockKeys; }
-constexpr size_t kivi_cell_bytes(int bits) { return kivi_code_bytes(bits) + size_t{2} * 32 * sizeof(uint16_t); }
+constexpr size_t kivi_cell_bytes(int bits) {
+  return kivi_code_bytes(bits) + size_t{2} * 32 * sizeof(uint16_t);
+}
 /// A row of queries for scores_kivi: int32 words [cells][kQ8Words] (32 numbers of 16 bits, in the instruction
 /// set's own order), and the bits of the float32 units [cells].
 constexpr size_t kivi_query_words(size_t head_dim) { return kivi_cells(head_dim) * (kQ8Words + 1); }
