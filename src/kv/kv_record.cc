@@ -87,7 +87,8 @@ std::vector<std::byte> encode_coded(const KvSpace& space) {
 bool decode_coded(ByteReader& reader, KvSpace& space) {
   const auto residual = reader.read<uint32_t>();
   const auto formats = reader.take(2 * size_t{space.layers});
-  if (!formats || *residual == 0 || *residual % kBlockKeys != 0 || *residual > kMostCodedTogether) {
+  if (!residual || !formats || *residual == 0 || *residual % kBlockKeys != 0 ||
+      *residual > kMostCodedTogether) {
     return false;
   }
   space.residual = *residual;

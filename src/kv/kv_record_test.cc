@@ -380,5 +380,28 @@ TEST(KvRecord, WhatIsNotCodedYetIsNotTaken) {
   EXPECT_EQ(kv_blocks_as(source, space_of(source), 1), 0U);
 }
 
+TEST(KvRecord, ACutDescriptionOfCodesIsRefused) {
+  Ledger ledger(UINT64_MAX);
+  const auto pool = coded_record_pool(ledger);
+  const KvSequence source = read_rows(pool, 64);
+  const auto text = record_text(64);
+  const KvSpace space = space_of(source);
+  const auto keys = kv_keys(space, text, test_digest);
+  ASSERT_TRUE(keys.ok());
+  const auto bytes = encode_kv_record(source, space, *keys, text, 0, 2, "x");
+  ASSERT_TRUE(bytes.ok());
+  const auto whole = parse_record(*bytes);
+  ASSERT_TRUE(whole.ok());
+  // Residual and formats are the description's last 4 + 2 * layers bytes.
+  for (size_t cut = 1; cut < 4 + 2 * kRecordLayers; ++cut) {
+    RecordHead head = whole->head;
+    head.description.resize(head.description.size() - cut);
+    RecordWriter writer(std::move(head), whole->data.size());
+    std::copy(whole->data.begin(), whole->data.end(), writer.data().begin());
+    const auto shorter = writer.finish();
+    EXPECT_EQ(KvRecord::parse(shorter).status().code(), Code::kCorrupt) << cut;
+  }
+}
+
 }  // namespace
 }  // namespace isthmus
