@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <random>
 
@@ -143,6 +144,13 @@ Result<EvictionOptions> parse_eviction(const std::string& policy, const std::str
   return out;
 }
 
+constexpr std::string_view kAsymPrefix = "asym:";
+/// "asym:" and something that begins with no number of layers.
+bool looks_like_calibration(const std::string& bits) {
+  return bits.starts_with(kAsymPrefix) && bits.size() > kAsymPrefix.size() &&
+         std::isdigit(static_cast<unsigned char>(bits[kAsymPrefix.size()])) == 0;
+}
+
 Result<KvCodec> parse_codec(const ModelArgs& args) {
   if (const std::string file = calibration_path(args.kv_bits); !file.empty()) {
     auto calibrated = calibrated_kv_codec(file);
@@ -150,6 +158,10 @@ Result<KvCodec> parse_codec(const ModelArgs& args) {
     return calibrated;
   }
   auto out = parse_kv_bits(args.kv_bits);
+  if (!out.ok() && looks_like_calibration(args.kv_bits)) {
+    return not_found("--kv-bits: no calibration '" + printable(args.kv_bits.substr(kAsymPrefix.size())) +
+                     "'; isthmus calibrate kv-bits makes one");
+  }
   if (!out.ok()) return out.status().with_context("--kv-bits");
   out->residual = args.kv_residual;
   if (args.kv_keys == "unrotated") {

@@ -51,11 +51,15 @@ class KvZip {
 
  private:
   Result<size_t> part_size(size_t length) const {
-    const size_t room = model_.context() - std::min(model_.context(), length);
+    // A fork takes a copy of the last block where that is part full; whole blocks are shared.
+    const size_t streams = kv_.layers() * kv_.kv_heads();
+    const size_t held = length / kBlockKeys * kBlockKeys + kv_.pool()->free_blocks() / streams * kBlockKeys;
+    const size_t most = std::min(model_.context(), held);
+    const size_t room = most - std::min(most, length);
     if (room < request_.size() + kLeastPart) {
-      return resource_exhausted("kvzip repeats the text behind itself: a context of " +
-                                std::to_string(length + request_.size() + kLeastPart) +
-                                " tokens is needed, it is " + std::to_string(model_.context()));
+      return resource_exhausted("kvzip repeats the text behind itself: room for " +
+                                std::to_string(request_.size() + kLeastPart) +
+                                " more tokens is needed, there is room for " + std::to_string(room));
     }
     return std::min(kMostPart, room - request_.size());
   }

@@ -232,6 +232,40 @@ TEST(KvCoding, AFullPoolLeavesBlocksAsTheyAre) {
   EXPECT_EQ(kv.exactness(), Exactness::kExact);
 }
 
+TEST(KvCoding, ATextThatSlidesIsCodedForEver) {
+  Ledger ledger(64 << 20);
+  BlockPoolConfig config;
+  config.key_encoding = KeyEncoding::kBlockRelative;
+  config.head_dim = kCodingDim;
+  config.blocks = 160;
+  config.coded = {kFour, kFour};
+  config.residual = 64;
+  auto pool = BlockPool::create(config, ledger);
+  ASSERT_TRUE(pool.ok());
+  KvSequence kv(*pool, kCodingLayers, kCodingHeads);
+  const auto row = row_of(1, 0, 0, true);
+  for (int step = 0; step < 2000; ++step) {
+    const size_t n = std::min<size_t>(7, kv.until_coding());
+    ASSERT_TRUE(kv.grow(n).ok()) << step;
+    for (size_t s = 0; s < n * kCodingLayers * kCodingHeads; ++s) {
+      const size_t stream = s % (kCodingLayers * kCodingHeads);
+      kv.write(stream / kCodingHeads, stream % kCodingHeads, kv.length() + s / (kCodingLayers * kCodingHeads),
+               row.data(), row.data());
+    }
+    kv.commit(n);
+    if (kv.length() >= 200 + kBlockKeys) {
+      ASSERT_TRUE(kv.drop_blocks(1, (kv.length() - 200) / kBlockKeys).ok());
+    }
+    // The newest 63 tokens at most are as written, in three blocks of a stream at most.
+    size_t open = 0;
+    for (const KvBlockRef& ref : kv.stream(0, 0).blocks) open += ref.k_type == KvType::kF16 ? 1 : 0;
+    ASSERT_LE(open, 3U) << step;
+  }
+  EXPECT_EQ(kv.fork().until_coding(), kv.until_coding());
+  kv.clear();
+  EXPECT_EQ(kv.until_coding(), 64U);
+}
+
 TEST(KvCoding, ASharedBlockIsCodedForItsOwnerOnly) {
   Ledger ledger(64 << 20);
   const auto pool = coding_pool(ledger, 512, {kFour, kFour}, 128);

@@ -24,6 +24,7 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
     length_ = std::exchange(other.length_, 0);
     pending_ = std::exchange(other.pending_, 0);
     pruned_until_ = std::exchange(other.pruned_until_, 0);
+    dropped_ = std::exchange(other.dropped_, 0);
     coded_until_ = std::exchange(other.coded_until_, 0);
     coding_put_off_ = std::exchange(other.coding_put_off_, false);
     coded_apart_ = std::exchange(other.coded_apart_, false);
@@ -141,13 +142,13 @@ void KvSequence::commit(size_t n) {
   pending_ = 0;
   for (auto& stream : streams_) release_from(stream, blocks_for(stream, length_));
   seal_full_blocks(before, length_);
-  if (codes() && length_ / pool_->config().residual > before / pool_->config().residual) code_full_blocks();
+  if (codes() && codings(length_) > codings(before)) code_full_blocks();
 }
 
 size_t KvSequence::until_coding() const {
   if (!codes()) return SIZE_MAX;
   const size_t residual = pool_->config().residual;
-  return residual - (length_ + pending_) % residual;
+  return residual - (length_ + dropped_ + pending_) % residual;
 }
 
 void KvSequence::code_now() {
@@ -255,7 +256,8 @@ size_t KvSequence::reachable(size_t length) const {
   length = std::min(length, length_);
   if (length < pruned_until_) return 0;
   if (length >= coded_until_) return length;
-  return coded_apart_ ? 0 : length / pool_->config().residual * pool_->config().residual;
+  if (coded_apart_ || dropped_ > 0) return 0;
+  return codings(length) * pool_->config().residual;
 }
 
 Status KvSequence::keep_keys(size_t layer, size_t head, std::span<const uint32_t> kept) {
@@ -376,6 +378,7 @@ Status KvSequence::drop_blocks(size_t first, size_t count) {
     for (size_t i = first; i < stream.ids.size(); ++i) stream.refs[i] = make_ref(stream.ids[i], i);
   }
   length_ -= count * kBlockKeys;
+  dropped_ += count * kBlockKeys;
   coded_until_ -= std::min(coded_until_, count * kBlockKeys);
   return ok_status();
 }
@@ -400,6 +403,7 @@ void KvSequence::clear() {
   length_ = 0;
   pending_ = 0;
   pruned_until_ = 0;
+  dropped_ = 0;
   coded_until_ = 0;
   coded_apart_ = false;
   for (auto& stream : streams_) {
@@ -420,6 +424,7 @@ KvSequence KvSequence::fork() const {
   KvSequence out(pool_, layers_, kv_heads_);
   out.length_ = length_;
   out.pruned_until_ = pruned_until_;
+  out.dropped_ = dropped_;
   out.coded_until_ = coded_until_;
   out.coding_put_off_ = coding_put_off_;
   out.coded_apart_ = coded_apart_;

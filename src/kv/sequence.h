@@ -150,6 +150,8 @@ class KvSequence {
   void copy_key(const std::byte* source, size_t from, std::byte* target, size_t to) const;
   void release_from(Stream& stream, size_t first_block);
   void seal_full_blocks(size_t from, size_t to);
+  /// Codings up to a length, those of dropped tokens included: dropping moves no coding.
+  size_t codings(size_t length) const { return (length + dropped_) / pool_->config().residual; }
   void code_full_blocks();
   void code_block(Stream& stream, size_t index, KvFormat format);
 
@@ -159,6 +161,7 @@ class KvSequence {
   size_t length_ = 0;
   size_t pending_ = 0;
   size_t pruned_until_ = 0;  // keys of tokens before this one may be gone
+  size_t dropped_ = 0;       // tokens that drop_blocks() took out
   size_t coded_until_ = 0;   // full blocks of tokens before this one are coded
   bool coding_put_off_ = false;
   bool coded_apart_ = false;     // not at multiples of the residual

@@ -228,17 +228,8 @@ struct KiviSlots {
       : low_minima(Vec16::load_f16(stored + 32)),
         high_minima(Vec16::load_f16(stored + 48)),
         scales(Vec16::load_f16(stored), Vec16::load_f16(stored + 16)) {
-    if (keys < kBlockKeys) keep(keys);
-  }
-
- private:
-  /// What nobody sees must not poison the others: their weights are 0.
-  ISTHMUS_INLINE void keep(size_t keys) {
-    alignas(kLine) float slot[kBlockKeys];
-    for (size_t j = 0; j < kBlockKeys; ++j) slot[j] = static_cast<float>(j);
-    const Vec16 end = Vec16::set1(static_cast<float>(keys));
-    low_minima = select(greater(end, Vec16::load(slot)), low_minima, Vec16::zero());
-    high_minima = select(greater(end, Vec16::load(slot + 16)), high_minima, Vec16::zero());
+    // What nobody sees must not poison the others: their weights are 0.
+    if (keys < kBlockKeys) keep_slots(keys, low_minima, high_minima);
   }
 };
 

@@ -151,23 +151,23 @@ void scores_q8(const void* k, const int32_t* queries, size_t rows, size_t head_d
   }
 }
 
+/// Zero for slots from `keys` on.
+ISTHMUS_INLINE void keep_slots(size_t keys, Vec16& low, Vec16& high) {
+  alignas(kLine) float slot[kBlockKeys];
+  for (size_t j = 0; j < kBlockKeys; ++j) slot[j] = static_cast<float>(j);
+  const Vec16 end = Vec16::set1(static_cast<float>(keys));
+  low = select(greater(end, Vec16::load(slot)), low, Vec16::zero());
+  high = select(greater(end, Vec16::load(slot + 16)), high, Vec16::zero());
+}
+
 /// The scales of the first `keys` slots, zero for the others.
 struct SlotScales {
   Vec16 low, high;
   float poison = 0.0f;  // NaN when one of them is not finite: integers would not show it
   ISTHMUS_INLINE SlotScales(const uint16_t* scales, size_t keys)
       : low(Vec16::load_f16(scales)), high(Vec16::load_f16(scales + 16)) {
-    if (keys < kBlockKeys) keep(keys);
+    if (keys < kBlockKeys) keep_slots(keys, low, high);
     poison = reduce_add((low + high) * Vec16::zero());
-  }
-
- private:
-  ISTHMUS_INLINE void keep(size_t keys) {
-    alignas(kLine) float slot[kBlockKeys];
-    for (size_t j = 0; j < kBlockKeys; ++j) slot[j] = static_cast<float>(j);
-    const Vec16 end = Vec16::set1(static_cast<float>(keys));
-    low = select(greater(end, Vec16::load(slot)), low, Vec16::zero());
-    high = select(greater(end, Vec16::load(slot + 16)), high, Vec16::zero());
   }
 };
 
