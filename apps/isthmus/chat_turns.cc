@@ -55,7 +55,7 @@ Status ChatTurns::ask(const std::string& text) {
   if (!writable) return io_error("the answer cannot be written");
   ISTHMUS_RETURN_IF_ERROR(finish(*result));
   keep(request.prompt);
-  return ok_status();
+  return options_.after_turn ? options_.after_turn(conversation_) : ok_status();
 }
 
 /// After the answer is out: the next question is still to be typed.

@@ -5,6 +5,7 @@
 // and the conversation goes on. Not thread-safe; the session outlives it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,8 @@ struct TurnOptions {
   bool show_figures = false;
   size_t draft_tokens = 0;          // of speculation; 0: off
   PrefixCache* prefixes = nullptr;  // null: prompts are not kept
+  /// After each turn that was answered; empty: nothing. Its errors end the chat.
+  std::function<Status(Conversation&)> after_turn = {};
 };
 
 class ChatTurns {
@@ -35,6 +38,8 @@ class ChatTurns {
   Status ask(const std::string& text);
   /// Drops the last question and its answer; returns the question, empty when there is none.
   std::string undo();
+  /// To be gone on with, from a session that was kept.
+  Conversation& conversation() { return conversation_; }
   const nlohmann::ordered_json& messages() { return conversation_.messages(); }
 
  private:

@@ -9,6 +9,7 @@
 #include "apps/isthmus/line_editor.h"
 #include "apps/isthmus/model_args.h"
 #include "apps/isthmus/output.h"
+#include "apps/isthmus/session_args.h"
 #include "base/suggest.h"
 #include "os/file.h"
 
@@ -20,6 +21,7 @@ struct ChatOptions {
   SamplerArgs sampler;
   LookupArgs lookup;
   PrefixArgs prefix;
+  SessionArgs kept;
   TurnOptions turns;
   std::string system;
 };
@@ -145,6 +147,22 @@ Status converse(ChatTurns& turns) {
   return terminated() ? cancelled("terminated") : ok_status();
 }
 
+/// Goes on with a kept conversation; each turn is put away when it is answered.
+Status keep_turns(SessionUse& kept, const std::string& system, ChatTurns& turns) {
+  ISTHMUS_RETURN_IF_ERROR(kept.restore(turns.conversation()));
+  const size_t messages = kept.messages();
+  if (messages > 0 && !system.empty()) {
+    return invalid_argument(
+        "--system comes with the first message of a session, and this one has some already");
+  }
+  if (messages > 0) say("[{} messages from before]\n", messages);
+  turns.options().after_turn = [&kept](Conversation& conversation) -> Status {
+    ISTHMUS_RETURN_IF_ERROR(kept.park(conversation));
+    return kept.resume({});
+  };
+  return ok_status();
+}
+
 Status chat(const ChatOptions& o, const CLI::App& app, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(SamplerParams sampler, sampler_params(app, o.sampler));
   TurnOptions turn_options = o.turns;
@@ -153,14 +171,24 @@ Status chat(const ChatOptions& o, const CLI::App& app, const Context& context) {
   options.draft_tokens = turn_options.draft_tokens;
   ISTHMUS_ASSIGN_OR_RETURN(PrefixCache prefixes, PrefixCache::open(app, o.prefix, o.model, context));
   turn_options.prefixes = &prefixes;
+  ISTHMUS_ASSIGN_OR_RETURN(SessionUse kept, SessionUse::open(app, o.kept, o.model, context, options));
+  if (kept.on() && (o.prefix.on || o.turns.shift)) {
+    return invalid_argument("--session keeps a conversation as it is: no --shift or --prefix-cache with it");
+  }
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(o.model, std::move(options), context));
   ISTHMUS_RETURN_IF_ERROR(model->chat_template().status());
   ISTHMUS_RETURN_IF_ERROR(check_sampler_params(sampler, model->config().vocab));
-  ISTHMUS_ASSIGN_OR_RETURN(const auto session, Session::create(model));
+  std::unique_ptr<Session> own;
+  if (kept.on()) {
+    ISTHMUS_RETURN_IF_ERROR(kept.activate(model, {}));
+  } else {
+    ISTHMUS_ASSIGN_OR_RETURN(own, Session::create(model));
+  }
   say("{} with {} tokens of context. /help lists the commands.\n", printable(o.model.model),
       model->context());
-  ChatTurns turns(*session, std::move(sampler), turn_options);
+  ChatTurns turns(kept.on() ? kept.session() : *own, std::move(sampler), turn_options);
   turns.restart(o.system);
+  if (kept.on()) ISTHMUS_RETURN_IF_ERROR(keep_turns(kept, o.system, turns));
   return converse(turns);
 }
 
@@ -187,6 +215,7 @@ Command chat_command() {
         app.add_flag("--shift", o->turns.shift, "when the context is full, leave out the oldest turns");
         app.add_flag("--figures", o->turns.show_figures, "show the figures after each answer");
         add_prefix_args(app, o->prefix);
+        add_session_args(app, o->kept);
         add_lookup_args(app, o->lookup);
         add_sampler_args(app, o->sampler);
         return Action([o, &app](const Context& context) { return chat(*o, app, context); });

@@ -9,6 +9,8 @@
 #include "apps/isthmus/model_args.h"
 #include "apps/isthmus/output.h"
 #include "apps/isthmus/prefix_args.h"
+#include "apps/isthmus/schema_args.h"
+#include "apps/isthmus/session_args.h"
 #include "engine/chat.h"
 #include "engine/generate.h"
 #include "os/energy.h"
@@ -21,6 +23,8 @@ struct RunOptions {
   SamplerArgs sampler;
   LookupArgs lookup;
   PrefixArgs prefix;
+  SchemaArgs schema;
+  SessionArgs kept;
   std::string prompt;
   std::string system;
   std::vector<std::string> stops;
@@ -33,15 +37,18 @@ struct RunOptions {
   double timeout = 0;  // seconds; 0: none
 };
 
+int64_t run_seconds_since_epoch() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 Result<std::vector<TokenId>> encode_prompt(const LanguageModel& model, const RunOptions& o,
                                            const std::string& prompt) {
   if (o.raw) return model.tokenizer().encode(prompt, Specials::kParse, true);
   ChatRequest chat;
   if (!o.system.empty()) chat.messages.push_back({{"role", "system"}, {"content", o.system}});
   chat.messages.push_back({{"role", "user"}, {"content", prompt}});
-  chat.now =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
+  chat.now = run_seconds_since_epoch();
   return encode_chat(model, chat);
 }
 
@@ -58,7 +65,7 @@ nlohmann::ordered_json logprobs_json(const LanguageModel& model, const std::vect
 nlohmann::ordered_json result_json(const LanguageModel& model, const RunOptions& o,
                                    const GenerateResult& result, const SamplerParams& sampler,
                                    const std::optional<Energy>& energy, const HeadFigures& head,
-                                   PrefixCache& prefixes) {
+                                   PrefixCache& prefixes, const SchemaUse& schema, const SessionUse& kept) {
   nlohmann::ordered_json out = {
       {"model", o.model.model}, {"text", result.text}, {"finish_reason", finish_reason_name(result.reason)}};
   if (!result.stop_string.empty()) out["stop_string"] = result.stop_string;
@@ -80,6 +87,8 @@ nlohmann::ordered_json result_json(const LanguageModel& model, const RunOptions&
   out["packed_cache"] = packed_cache_json(model);
   out["head"] = head_json(model, &head);
   out["prefix_cache"] = prefixes.json();
+  if (kept.on()) out["session"] = kept.json();
+  if (schema.on()) out["schema"] = schema.json(result.figures.compose);
   return out;
 }
 
@@ -89,6 +98,15 @@ Status check_combination(const RunOptions& o, const Context& context) {
     return invalid_argument("--system needs the chat template that --raw leaves out");
   if (o.raw && !o.model.chat_template.empty()) {
     return invalid_argument("--template needs the chat template that --raw leaves out");
+  }
+  if (!o.schema.file.empty() && (o.raw || !o.system.empty())) {
+    return invalid_argument(
+        "the schema says whether there is a chat template and what is the system message: no --raw "
+        "and no --system with --schema");
+  }
+  if (!o.kept.name.empty() && (!o.schema.file.empty() || o.raw || o.prefix.on || o.shift)) {
+    return invalid_argument(
+        "--session keeps a conversation as it is: no --schema, --raw, --shift or --prefix-cache with it");
   }
   if (o.logprobs > 0 && !context.json) return invalid_argument("--logprobs needs --json");
   return ok_status();
@@ -115,6 +133,23 @@ Status check_length(const LanguageModel& model, size_t tokens) {
                                 : fmt::format("this model was trained for {}", most)));
 }
 
+/// What was said before, and the question.
+Status continue_conversation(const RunOptions& o, const std::string& prompt, SessionUse& kept,
+                             Conversation& conversation) {
+  ISTHMUS_RETURN_IF_ERROR(kept.restore(conversation));
+  conversation.request().now = run_seconds_since_epoch();
+  auto& messages = conversation.messages();
+  if (!o.system.empty()) {
+    if (!messages.empty()) {
+      return invalid_argument("--system comes with the first message of a session, and '" + o.kept.name +
+                              "' has some already");
+    }
+    messages.push_back({{"role", "system"}, {"content", o.system}});
+  }
+  messages.push_back({{"role", "user"}, {"content", prompt}});
+  return ok_status();
+}
+
 Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
   ISTHMUS_RETURN_IF_ERROR(check_combination(o, context));
   ISTHMUS_ASSIGN_OR_RETURN(const std::string prompt, read_prompt(o, app));
@@ -125,16 +160,33 @@ Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
   ISTHMUS_ASSIGN_OR_RETURN(ModelOptions options, model_options(o.model));
   options.draft_tokens = request.speculate.max_draft;
   ISTHMUS_ASSIGN_OR_RETURN(PrefixCache prefixes, PrefixCache::open(app, o.prefix, o.model, context));
+  ISTHMUS_ASSIGN_OR_RETURN(SchemaUse schema, SchemaUse::open(app, o.schema));
+  ISTHMUS_ASSIGN_OR_RETURN(SessionUse kept, SessionUse::open(app, o.kept, o.model, context, options));
   ISTHMUS_ASSIGN_OR_RETURN(const auto model, load_model(o.model, std::move(options), context));
-  ISTHMUS_ASSIGN_OR_RETURN(const auto session, Session::create(model));
-  ISTHMUS_ASSIGN_OR_RETURN(request.prompt, encode_prompt(*model, o, prompt));
+  request.stop.token = context.stop;
+  std::unique_ptr<Session> own;
+  if (kept.on()) {
+    ISTHMUS_RETURN_IF_ERROR(kept.activate(model, request.stop));
+  } else {
+    ISTHMUS_ASSIGN_OR_RETURN(own, Session::create(model));
+  }
+  Session* const session = kept.on() ? &kept.session() : own.get();
+  Conversation conversation(*model);
+  if (kept.on()) {
+    ISTHMUS_RETURN_IF_ERROR(continue_conversation(o, prompt, kept, conversation));
+    ISTHMUS_ASSIGN_OR_RETURN(request.prompt, conversation.prompt());
+  } else if (schema.on()) {
+    ISTHMUS_RETURN_IF_ERROR(schema.compile(model, prefixes));
+    ISTHMUS_RETURN_IF_ERROR(schema.ask(prompt, run_seconds_since_epoch(), *session, request));
+  } else {
+    ISTHMUS_ASSIGN_OR_RETURN(request.prompt, encode_prompt(*model, o, prompt));
+    request.prefixes = prefixes.store();
+  }
   ISTHMUS_RETURN_IF_ERROR(check_length(*model, request.prompt.size()));
   request.stops = o.stops;
   request.ignore_stop_tokens = o.ignore_eos;
   request.max_tokens = o.max_tokens;
   request.on_full = o.shift ? ContextPolicy::kShift : ContextPolicy::kStop;
-  request.stop.token = context.stop;
-  request.prefixes = prefixes.store();
   if (o.timeout > 0) {
     request.stop.deadline =
         std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -155,15 +207,22 @@ Status run(const RunOptions& o, const CLI::App& app, const Context& context) {
     if (used.ok()) energy = *used;
   }
   const bool stopped = result.reason == FinishReason::kCancelled;
+  if (kept.on() && !stopped) {
+    conversation.add_answer(result.text, result.tokens);
+    ISTHMUS_RETURN_IF_ERROR(kept.park(conversation));
+  }
   if (context.json) {
-    if (!stopped) prefixes.save(*session, request.prompt);
-    print_json(result_json(*model, o, result, request.sampler, energy, session->head_figures(), prefixes));
+    if (!stopped && !schema.on()) prefixes.save(*session, request.prompt);
+    print_json(result_json(*model, o, result, request.sampler, energy, session->head_figures(), prefixes,
+                           schema, kept));
   } else {
     if (!result.text.empty() && result.text.back() != '\n') static_cast<void>(write_answer("\n"));
     if (!o.quiet) {
       say("[{}; {}]\n", finish_reason_name(result.reason), figures_line(result.figures, energy));
+      if (kept.on() && !stopped) say("[{}]\n", kept.line());
+      if (schema.on()) say("[{}]\n", schema.line(result.figures.compose));
     }
-    if (!stopped) prefixes.save(*session, request.prompt);
+    if (!stopped && !schema.on()) prefixes.save(*session, request.prompt);
   }
   if (stopped) return cancelled("stopped by the user");
   if (result.reason == FinishReason::kDeadline)
@@ -202,6 +261,8 @@ Command run_command() {
             app.add_option("--timeout", o->timeout, "stop after this many seconds (default: never)")
                 ->check(CLI::Range(0.001, 1e9));
             add_prefix_args(app, o->prefix);
+            add_schema_args(app, o->schema);
+            add_session_args(app, o->kept);
             add_lookup_args(app, o->lookup);
             add_sampler_args(app, o->sampler);
             return Action([o, &app](const Context& context) { return run(*o, app, context); });

@@ -23,6 +23,14 @@ struct EvalArgs {
   size_t tokens = 50'000;
   std::vector<size_t> lengths = {1024};
   std::vector<size_t> needles = {1, 4};
+  std::string schema;
+  std::vector<std::string> views;    // of modules; empty: all
+  std::vector<std::string> places;   // of modules; empty: both
+  std::vector<std::string> repairs;  // empty: some of each kind
+  size_t sessions = 100;
+  size_t session_room = 10;  // sessions that memory holds as written
+  size_t switches = 1000;
+  std::vector<std::string> session_bits = {"16", "8", "mixed"};
   std::vector<std::string> policies;  // "snapkv:0.5"; empty: all policies at a half and a quarter
 };
 
@@ -31,6 +39,8 @@ Status eval_kl(const EvalArgs& args, const Context& context);
 Status eval_choice(const EvalArgs& args, const Context& context);
 Status eval_humaneval(const EvalArgs& args, const Context& context);
 Status eval_stream(const EvalArgs& args, const Context& context);
+Status eval_modules(const EvalArgs& args, const Context& context);
+Status eval_sessions(const EvalArgs& args, const Context& context);
 Status eval_retrieval(const EvalArgs& args, const Context& context);
 
 /// --mode as an enum.

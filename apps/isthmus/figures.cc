@@ -61,6 +61,7 @@ std::string figures_line(const RunFigures& f, const std::optional<Energy>& energ
   if (f.kv.exactness == Exactness::kQuantised) {
     out += fmt::format(", KV of {} bits, {}", f.kv.codec, human_bytes(f.kv.bytes));
   }
+  if (f.kv.exactness == Exactness::kComposed) out += ", composed";
   if (f.context_shifts > 0) out += fmt::format(", {} context shifts", f.context_shifts);
   return out + ", peak " + human_bytes(os::peak_resident_bytes());
 }

@@ -31,6 +31,8 @@ class RecordTier {
   virtual Status write(std::span<const std::byte> record) = 0;
   /// The record that read() gave for `key` is of no use to anybody: it is dropped and counted.
   virtual void refuse(const Digest& key) = 0;
+  /// Nobody needs the record with this key any more.
+  virtual void forget(const Digest& key) = 0;
 };
 
 }  // namespace isthmus

@@ -43,11 +43,20 @@ class Conversation {
 
   nlohmann::ordered_json& messages() { return request_.messages; }
   ChatRequest& request() { return request_; }
+  /// The rendered text begins with `text`, whose ids are `ids` whatever its words: text put together of
+  /// modules. Before the first prompt; clear() forgets it.
+  void begin_with(std::string text, std::vector<TokenId> ids) {
+    known_text_ = std::move(text);
+    known_ids_ = std::move(ids);
+  }
   /// Ids of everything up to the answer to come.
   Result<std::vector<TokenId>> prompt();
   /// Records the answer: its text as a message, its ids as they were decoded.
   void add_answer(const std::string& text, std::span<const TokenId> ids);
   void clear();
+  /// The rendered text so far, and its ids, as they were decoded.
+  const std::string& known_text() const { return known_text_; }
+  const std::vector<TokenId>& known_ids() const { return known_ids_; }
 
  private:
   const LanguageModel& model_;

@@ -27,6 +27,7 @@ class Run {
     GenerateResult result = answer_.finish();
     if (reader_ != nullptr) result.figures.speculation = reader_->figures();
     result.figures.kv = session_.kv_figures();
+    result.figures.compose = composed_;
     return result;
   }
 
@@ -45,7 +46,23 @@ class Run {
     }
   }
 
+  Status compose_prompt() {
+    std::span<const TextPart> parts = request_.parts;
+    TextPart place;  // where the tail goes, when it is read by itself
+    std::vector<TextPart> before(parts.begin(), parts.end());
+    const bool apart = session_.eviction() != nullptr && parts.back().kv == nullptr;
+    if (apart) {  // a policy wants to see its queries
+      place = parts.back();
+      before.back().tokens = {};
+    }
+    ISTHMUS_ASSIGN_OR_RETURN(composed_, session_.compose(before, request_.repair, request_.stop));
+    if (apart) ISTHMUS_RETURN_IF_ERROR(session_.append(place.tokens, Purpose::kPrompt, request_.stop));
+    answer_.prompt_read(composed_.copied - composed_.repaired, SteadyClock::now());
+    return session_.evict(request_.stop);
+  }
+
   Status read_prompt() {
+    if (!request_.parts.empty()) return compose_prompt();
     PrefixRestore found;
     if (request_.prefixes != nullptr) {
       found = request_.prefixes->restore(session_, request_.prompt);
@@ -103,7 +120,28 @@ class Run {
   const GenerateRequest& request_;
   Answer answer_;
   std::unique_ptr<SpeculativeReader> reader_;  // null: one token at a time
+  ComposeFigures composed_;
 };
+
+/// Parts that make the prompt, the last of which is computed: its logits are wanted.
+Status check_request_parts(const GenerateRequest& request) {
+  size_t at = 0;
+  for (const TextPart& part : request.parts) {
+    const auto prompt = std::span(request.prompt).subspan(at);
+    if (part.tokens.size() > prompt.size() ||
+        !std::equal(part.tokens.begin(), part.tokens.end(), prompt.begin())) {
+      return invalid_argument("the parts of a prompt are not its tokens");
+    }
+    at += part.tokens.size();
+  }
+  if (request.parts.empty()) return ok_status();
+  const TextPart& last = request.parts.back();
+  if (at != request.prompt.size()) return invalid_argument("the parts of a prompt are not all of its tokens");
+  if (last.kv != nullptr || last.tokens.empty()) {
+    return invalid_argument("a prompt ends with text of its own, behind all modules");
+  }
+  return ok_status();
+}
 
 }  // namespace
 
@@ -128,6 +166,7 @@ std::string_view finish_reason_name(FinishReason reason) {
 Result<GenerateResult> generate(Session& session, const GenerateRequest& request) {
   const LanguageModel& model = session.model();
   ISTHMUS_RETURN_IF_ERROR(Answer::check(request, model.config().vocab, session.capacity()));
+  ISTHMUS_RETURN_IF_ERROR(check_request_parts(request));
   return Run(session, request).go();
 }
 

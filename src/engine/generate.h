@@ -53,6 +53,10 @@ struct GenerateRequest {
   /// Where beginnings of prompts may be found that were read before; null: in the session alone. A Batcher
   /// does not look there.
   PrefixStore* prefixes = nullptr;
+  /// The parts that the prompt is put together of (Session::compose), their tokens being `prompt`; empty: it
+  /// is read. A Batcher reads it.
+  std::span<const TextPart> parts = {};
+  RepairOptions repair = {};
 };
 
 /// Times in seconds on the monotonic clock.
@@ -69,6 +73,7 @@ struct RunFigures {
   size_t context_shifts = 0;
   SpeculationFigures speculation;  // zeros when it was off
   KvFigures kv;                    // at the end of a session's run
+  ComposeFigures compose;          // of a prompt with parts
 };
 
 struct GenerateResult {

@@ -139,6 +139,9 @@ Status LanguageModel::choose_codes() {
   ISTHMUS_ASSIGN_OR_RETURN(
       coded_,
       isthmus::coded_formats(options_.kv_codec, {options_.kv_type, options_.kv_type}, config().layers));
+  if (!options_.kv_levels.empty() && (!coded_.empty() || !kv_type_info(options_.kv_type).exact)) {
+    return invalid_argument("levels of single blocks go with KV as written, of f32, f16 or bf16");
+  }
   if (coded_.empty()) return ok_status();
   if (!kv_type_info(options_.kv_type).exact) {
     return invalid_argument("KV of type " + std::string(kv_type_info(options_.kv_type).name) +
@@ -244,6 +247,7 @@ RunShape LanguageModel::run_shape() const {
   shape.v_type = options_.kv_type;
   shape.coded = coded_;
   shape.residual = options_.kv_codec.residual;
+  for (const int bits : options_.kv_levels) shape.levels.push_back(level_format(bits));
   if (options_.kv_codec.keys == KeyForm::kUnrotated) shape.key_encoding = KeyEncoding::kUnrotated;
   const bool streaming = options_.eviction.policy == KvPolicy::kStreaming;
   if (streaming && shape.key_encoding == KeyEncoding::kAbsolute) {

@@ -75,6 +75,8 @@ struct ModelOptions {
   EvictionOptions eviction = {};
   /// Codes of full KV blocks. Anything but none is approximate.
   KvCodec kv_codec = {};
+  /// Bits (8, 4, 2, 1) to which single blocks may be coded; not beside kv_codec. For SessionStore.
+  std::vector<int> kv_levels = {};
 };
 
 inline constexpr size_t kDefaultContext = 4096;

@@ -59,6 +59,7 @@ class PrefixStore {
   PrefixSave save(const Session& session, std::span<const TokenId> prompt);
 
   RecordTier& tier() const { return *options_.tier; }
+  const PrefixStoreOptions& options() const { return options_; }
   /// Sums over the prompts so far.
   const PrefixRestore& restored() const { return restored_; }
   const PrefixSave& saved() const { return saved_; }

@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
-#include "base/xxh3.h"
 #include "engine/batcher_test_util.h"
+#include "engine/testing/memory_tier.h"
 
 namespace isthmus {
 namespace {
@@ -18,49 +17,13 @@ using batch_testing::load_for_batch;
 using batch_testing::random_prompt;
 using batch_testing::run_alone;
 using batch_testing::sampled_request;
-
-Result<Digest> prefix_digest(std::span<const std::byte> bytes) {
-  Digest out{};
-  const Xxh3Digest sum = xxh3_128(bytes);
-  std::memcpy(out.data(), &sum, sizeof(sum));
-  return out;
-}
-
-/// A tier in memory that can be told to lie.
-class MemoryTier : public RecordTier {
- public:
-  std::string_view name() const override { return "memory"; }
-  bool holds(const Digest& key) override { return by_key.count(key) > 0 || lie; }
-  Result<std::vector<std::byte>> read(const Digest& key) override {
-    ++reads;
-    if (lie) return *lie;
-    const auto found = by_key.find(key);
-    if (found == by_key.end()) return not_found("not there");
-    return found->second;
-  }
-  Status write(std::span<const std::byte> record) override {
-    if (full) return resource_exhausted("full");
-    ++writes;
-    const auto head = parse_record_head(record);
-    EXPECT_TRUE(head.ok());
-    for (const Digest& key : head->keys) by_key[key].assign(record.begin(), record.end());
-    return ok_status();
-  }
-  void refuse(const Digest& key) override {
-    ++refusals;
-    by_key.erase(key);
-  }
-
-  std::map<Digest, std::vector<std::byte>> by_key;
-  std::optional<std::vector<std::byte>> lie;
-  bool full = false;
-  size_t reads = 0, writes = 0, refusals = 0;
-};
+using testing::MemoryTier;
+using testing::quick_digest;
 
 PrefixStoreOptions prefix_options(MemoryTier& tier) {
   PrefixStoreOptions out;
   out.tier = &tier;
-  out.digest = prefix_digest;
+  out.digest = quick_digest;
   out.label = "tiny";
   return out;
 }
@@ -215,7 +178,7 @@ TEST(PrefixStore, LongContextsHaveAnIdentityOfTheirOwn) {
   EXPECT_EQ(rope_choice(config, 4097), RopeChoice::kLong);
   config.context = 131072;
   EXPECT_EQ(rope_choice(config, 0), RopeChoice::kLong);
-  const auto identity = [](RopeChoice rope) { return *model_kv_identity({}, rope, prefix_digest); };
+  const auto identity = [](RopeChoice rope) { return *model_kv_identity({}, rope, quick_digest); };
   EXPECT_NE(identity(RopeChoice::kOnly), identity(RopeChoice::kShort));
   EXPECT_NE(identity(RopeChoice::kLong), identity(RopeChoice::kShort));
 }

@@ -12,7 +12,7 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<LanguageModel> 
   out->kv_ = out->model_->make_sequence();
   out->logits_.resize(out->model_->config().vocab);
   ISTHMUS_RETURN_IF_ERROR(out->set_eviction(out->model_->options().eviction));
-  out->put_off_coding();
+  out->begin_coding();
   return out;
 }
 
@@ -34,8 +34,12 @@ Status Session::evict(const StopPolicy& stop) {
 }
 
 /// Keys that may go are chosen from what was written.
-void Session::put_off_coding() {
-  if (eviction_ != nullptr && !endless()) kv_.put_off_coding();
+void Session::begin_coding() {
+  if (eviction_ != nullptr && !endless()) {
+    kv_.put_off_coding();
+  } else {
+    kv_.code_now();
+  }
 }
 
 Status Session::append(std::span<const TokenId> tokens, Purpose purpose, const StopPolicy& stop,
@@ -65,7 +69,7 @@ void Session::forget_tried() {
 Status Session::step(std::span<const TokenId> tokens, Purpose purpose, bool last, size_t best) {
   forget_tried();
   ISTHMUS_RETURN_IF_ERROR(kv_.grow(tokens.size()));
-  QueryRecord* queries = eviction_ == nullptr ? nullptr : eviction_->record();
+  QueryRecord* queries = eviction_ == nullptr ? watched_ : eviction_->record();
   const ForwardSequence sequence{&kv_, tokens, {}, queries};
   const auto newest = static_cast<uint32_t>(tokens.size() - 1);
   ForwardStep step;
@@ -222,7 +226,7 @@ Status Session::truncate(size_t length) {
   if (length != tokens_.size()) logits_valid_ = false;
   tokens_.resize(length);
   if (length == 0 && eviction_ != nullptr) eviction_->begin();
-  if (length == 0) put_off_coding();
+  if (length == 0) begin_coding();
   return ok_status();
 }
 

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "engine/kv_eviction.h"
 #include "engine/language_model.h"
+#include "engine/text_parts.h"
 #include "kv/kv_record.h"
 
 namespace isthmus {
@@ -59,7 +60,10 @@ class Session {
   /// The text read: tokens whose KV is held, or was (pruned()).
   std::span<const TokenId> tokens() const { return tokens_; }
   /// Tokens that can still be read; without end with KvPolicy::kStreaming.
-  size_t room() const { return endless() ? SIZE_MAX / 2 : model_->context() - tokens_.size(); }
+  size_t room() const {
+    if (endless()) return SIZE_MAX / 2;
+    return std::min(model_->context() - tokens_.size(), most_positions() - kv_.position(kv_.length()));
+  }
   /// Tokens of the longest chain now: coded KV ends it at the next coding, so that what is read in a chain
   /// has the bits of one token after another.
   size_t chain_room() const { return std::min(room(), kv_.until_coding()); }
@@ -112,6 +116,30 @@ class Session {
   /// record must follow the whole blocks held, of which what is held beyond them is forgotten first. logits()
   /// are gone. On an error nothing but that has changed. The errors of KvRecord::append_to().
   Status append_stored(const KvRecord& record, size_t from, size_t count);
+  /// Makes the session hold the text that the parts make, in ascending positions: copies the KV of those that
+  /// bring it, repairs it as `repair` says, and computes the others. logits() are those after the last part
+  /// when that is computed here. What is held before is forgotten, and all is on an error. kInvalidArgument
+  /// (parts overlap), kResourceExhausted (too many tokens or positions), kUnsupported (keys not rotated by
+  /// absolute positions), kFailedPrecondition (KV in another form), kCancelled and kDeadlineExceeded. `code`:
+  /// full blocks are then coded as the model's options say; without it they stay as written until the text is
+  /// forgotten, for who copies them.
+  Result<ComposeFigures> compose(std::span<const TextPart> parts, const RepairOptions& repair = {},
+                                 const StopPolicy& stop = {}, bool code = true);
+  /// Computes `tokens` (ascending) of the text anew in place, in the arithmetic of prompts; each sees all
+  /// before it. logits() stay. The errors of KvSequence::reopen(), kCancelled, kDeadlineExceeded.
+  Status recompute(std::span<const uint32_t> tokens, const StopPolicy& stop = {});
+
+  /// Computes the newest token anew, for its logits, which are then there. kFailedPrecondition without text.
+  Status recompute_last(const StopPolicy& stop = {});
+  /// Takes in a text whose KV is at hand: all of its `tokens`, nothing pending, of this model's pool.
+  /// logits() are gone.
+  void adopt(KvSequence kv, std::vector<TokenId> tokens);
+  /// Hands the KV out and leaves the session empty.
+  KvSequence take_kv();
+  /// Shows `record`, which outlives its stay here, the queries of what is read from now on; null: nobody. A
+  /// policy that gives up keys records its own.
+  void watch_queries(QueryRecord* record) { watched_ = record; }
+
   /// A second session at the same point. Needs KV blocks only as the two grow apart.
   Result<std::unique_ptr<Session>> fork() const;
 
@@ -123,16 +151,26 @@ class Session {
     return {logits_.data() + (there ? index * vocab : 0), there ? vocab : 0};
   }
   void forget_tried();
+  Status compute_in_place(std::span<const uint32_t> tokens, size_t layers, bool newest,
+                          const StopPolicy& stop);
+  Status put_together(std::span<const TextPart> parts, const RepairOptions& repair, const StopPolicy& stop,
+                      ComposeFigures& out);
+  Status turn_part(uint32_t at, const TextPart& part);
+  Status choose_deviating(std::span<const uint32_t> copied, size_t wanted, std::vector<uint32_t>& todo,
+                          const StopPolicy& stop);
+  /// Positions that a text may reach.
+  size_t most_positions() const { return std::max(model_->context(), model_->config().context); }
   bool endless() const { return eviction_ != nullptr && eviction_->endless(); }
   /// Tokens that lie no more between the sinks and the newest ones.
   size_t slid() const { return tokens_.size() - kv_.length(); }
-  void put_off_coding();
+  void begin_coding();
   Status after_step() { return eviction_ == nullptr ? ok_status() : eviction_->after_step(kv_); }
 
   std::shared_ptr<LanguageModel> model_;
   std::unique_ptr<Workspace> workspace_;
   KvSequence kv_;
   std::unique_ptr<KvEviction> eviction_;
+  QueryRecord* watched_ = nullptr;
   std::vector<TokenId> tokens_;
   std::vector<TokenId> tree_;
   std::vector<int32_t> tree_parents_;

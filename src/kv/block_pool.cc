@@ -11,11 +11,13 @@ namespace isthmus {
 
 namespace {
 
-/// The open format first, then those of `coded`, each once.
+/// The open format first, then the others, each once.
 std::vector<KvFormat> formats_of(const BlockPoolConfig& config) {
   std::vector<KvFormat> out = {config.open()};
-  for (const KvFormat& format : config.coded) {
-    if (std::find(out.begin(), out.end(), format) == out.end()) out.push_back(format);
+  for (const auto* formats : {&config.coded, &config.levels}) {
+    for (const KvFormat& format : *formats) {
+      if (std::find(out.begin(), out.end(), format) == out.end()) out.push_back(format);
+    }
   }
   return out;
 }
@@ -98,6 +100,11 @@ bool BlockPool::reclaim(size_t blocks) {
 }
 
 Status BlockPool::allocate(size_t n, std::vector<BlockId>& out) { return take_some(n, 0, out); }
+
+bool BlockPool::has_format(KvFormat format) const {
+  return std::any_of(classes_.begin(), classes_.end(),
+                     [&](const Class& blocks) { return blocks.format == format; });
+}
 
 Result<BlockId> BlockPool::allocate_coded(KvFormat format) {
   const auto found = std::find_if(classes_.begin(), classes_.end(),

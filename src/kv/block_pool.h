@@ -66,6 +66,8 @@ struct BlockPoolConfig {
   /// What full blocks of each layer become, `residual` tokens at a time; empty: they stay as written.
   std::vector<KvFormat> coded = {};
   size_t residual = 128;  // a multiple of 32
+  /// Further formats that single full blocks may be given (KvSequence::recode).
+  std::vector<KvFormat> levels = {};
 
   KvFormat open() const { return {k_type, v_type}; }
   size_t format_bytes(KvFormat format) const {
@@ -119,7 +121,9 @@ class BlockPool {
   /// Takes `n` blocks, each with one owner, appended to `out`; all or nothing. kResourceExhausted says how
   /// many are free.
   Status allocate(size_t n, std::vector<BlockId>& out);
-  /// One block of a format: the open one, or one of config().coded.
+  /// Whether blocks of a format can be had.
+  bool has_format(KvFormat format) const;
+  /// One block of a format: the open one, or one of config().coded or levels.
   Result<BlockId> allocate_coded(KvFormat format);
   /// One more owner.
   void retain(BlockId id) { entries_[id].owners.fetch_add(1, std::memory_order_relaxed); }

@@ -109,10 +109,15 @@ void smooth(std::vector<float>& x, size_t kernel) {
   }
 }
 
+/// The position after the newest token.
+int32_t end_position(const KvSequence& kv) {
+  return kv.length() == 0 ? 0 : static_cast<int32_t>(kv.position(kv.length() - 1)) + 1;
+}
+
 Status score_observed(const KeyScoring& scoring, const AttentionGeometry& geometry, const KvSequence& kv,
                       const QueryRecord& record, size_t layer, size_t head, std::vector<float>& scores) {
   const size_t window = std::min(scoring.window, record.recent(layer));
-  if (window == 0 || static_cast<size_t>(record.end(layer)) != kv.length()) {
+  if (window == 0 || record.end(layer) != end_position(kv)) {
     return failed_precondition("the queries at hand are not those of the text's newest tokens");
   }
   const size_t dim = geometry.head_dim;
@@ -123,7 +128,7 @@ Status score_observed(const KeyScoring& scoring, const AttentionGeometry& geomet
   std::vector<float> rows;
   scores.assign(keys, 0.0f);
   for (size_t g = 0; g < group; ++g) {
-    const auto begin = static_cast<int32_t>(kv.length() - window);
+    const int32_t begin = end_position(kv) - static_cast<int32_t>(window);
     for (size_t i = 0; i < window; ++i) {
       std::copy_n(record.query(layer, head * group + g, begin + static_cast<int32_t>(i)), dim,
                   queries.data() + i * dim);
@@ -197,7 +202,7 @@ Status score_expected(const KeyScoring& scoring, const AttentionGeometry& geomet
     record.moments(layer, head * group + g, mean, covariance);
     for (float& x : mean) x *= geometry.scale;
     for (float& x : covariance) x *= geometry.scale * geometry.scale;
-    turn_moments(*geometry.rope, static_cast<int32_t>(kv.length()), scoring.horizon, mean, covariance);
+    turn_moments(*geometry.rope, end_position(kv), scoring.horizon, mean, covariance);
     add_expected(reader, mean, covariance, scoring.sinks, scores);
   }
   std::vector<float> value(dim);
@@ -236,7 +241,7 @@ Status raise_repeated(const AttentionGeometry& geometry, const KvSequence& kv, c
                       size_t layer, size_t head, size_t queries, size_t first, size_t own,
                       std::vector<float>& scores) {
   const size_t length = kv.length();
-  if (queries == 0 || queries > record.recent(layer) || static_cast<size_t>(record.end(layer)) != length) {
+  if (queries == 0 || queries > record.recent(layer) || record.end(layer) != end_position(kv)) {
     return failed_precondition("the queries at hand are not those of the text's newest tokens");
   }
   const size_t dim = geometry.head_dim;
@@ -245,12 +250,12 @@ Status raise_repeated(const AttentionGeometry& geometry, const KvSequence& kv, c
   StreamReader reader(kv, layer, head, dim);
   const size_t removed = length - kv.held_keys(layer, head);
   std::vector<float> rotated(queries * dim);
+  const int32_t begin = end_position(kv) - static_cast<int32_t>(queries);
   std::vector<float> rows(queries * stride);
   for (size_t g = 0; g < geometry.group(); ++g) {
     for (size_t i = 0; i < queries; ++i) {
-      std::copy_n(
-          record.query(layer, head * geometry.group() + g, static_cast<int32_t>(length - queries + i)), dim,
-          rotated.data() + i * dim);
+      std::copy_n(record.query(layer, head * geometry.group() + g, begin + static_cast<int32_t>(i)), dim,
+                  rotated.data() + i * dim);
     }
     score_columns(reader, rotated, queries, dim, geometry.scale, first - removed, first - removed + part,
                   rows.data(), stride);

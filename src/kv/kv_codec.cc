@@ -155,6 +155,8 @@ Result<std::vector<KvFormat>> coded_formats(const KvCodec& codec, KvFormat open,
   return out;
 }
 
+KvFormat level_format(int bits) { return {type_of(bits, KvType::kF16), type_of(bits, KvType::kF16)}; }
+
 double mean_bits(const std::vector<KvFormat>& formats, size_t head_dim) {
   size_t bytes = 0;
   for (const KvFormat format : formats) {

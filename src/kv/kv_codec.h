@@ -53,6 +53,8 @@ KvBits bits_of_layer(const KvCodec& codec, size_t layer);
 /// What each of `layers` layers' full blocks become, `open` being what is written. kInvalidArgument when the
 /// codec is of another number of layers or its residual is no multiple of 32 between 32 and 4,096.
 Result<std::vector<KvFormat>> coded_formats(const KvCodec& codec, KvFormat open, size_t layers);
+/// Keys and values of `bits` 8, 4, 2 or 1.
+KvFormat level_format(int bits);
 /// Mean bits of a coded value, scales and minima included; the same for keys and values together.
 double mean_bits(const std::vector<KvFormat>& formats, size_t head_dim);
 

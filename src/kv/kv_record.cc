@@ -174,6 +174,7 @@ Status check_request(const KvSequence& kv, const KvKeys& keys, std::span<const i
                      size_t count) {
   const size_t end = first + count;
   if (kv.pruned()) return failed_precondition("keys of the text were given up: nothing of it is kept");
+  if (kv.gaps()) return failed_precondition("positions of the text leave gaps: nothing of it is kept");
   if (count == 0 || count > kKvRecordBlocks || end > keys.blocks.size() ||
       end * kBlockKeys > std::min(kv.length(), tokens.size())) {
     return invalid_argument("blocks " + std::to_string(first) + " to " + std::to_string(end) +
@@ -225,7 +226,7 @@ Result<KvKeys> kv_keys(const KvSpace& space, std::span<const int32_t> tokens, Di
 }
 
 size_t kv_blocks_as(const KvSequence& kv, const KvSpace& space, size_t blocks) {
-  if (kv.pruned()) return 0;
+  if (kv.pruned() || kv.gaps()) return 0;
   const size_t most = std::min(blocks, kv.length() / kBlockKeys);
   size_t n = 0;
   while (n < most && SharedBlocks(kv, n).problem(space).empty()) ++n;
@@ -327,17 +328,22 @@ size_t KvRecord::matching_blocks(std::span<const int32_t> text) const {
 
 Status KvRecord::append_to(KvSequence& kv, size_t from, size_t count) const {
   const bool in_place =
-      kv.pending() == 0 && !kv.pruned() && kv.length() == head_.first_token + from * kBlockKeys;
+      kv.pending() == 0 && !kv.pruned() && !kv.gaps() && kv.length() == head_.first_token + from * kBlockKeys;
   const BlockPoolConfig& config = kv.pool()->config();
   if (!in_place || from > blocks() || count > blocks() - from) {
     return failed_precondition("the KV record's blocks do not follow the sequence");
   }
   if (space_.layers != kv.layers() || space_.kv_heads != kv.kv_heads() ||
       space_.head_dim != config.head_dim || space_.k_type != config.k_type ||
-      space_.v_type != config.v_type || space_.key_encoding != config.key_encoding ||
-      space_.coded != config.coded) {
+      space_.v_type != config.v_type || space_.key_encoding != config.key_encoding) {
     return differs("another shape");
   }
+  // The pool's own codes, or levels that it has.
+  const bool fits =
+      space_.coded == config.coded ||
+      (config.coded.empty() && std::all_of(space_.coded.begin(), space_.coded.end(),
+                                           [&](KvFormat format) { return kv.pool()->has_format(format); }));
+  if (!fits) return differs("another shape");
   if ((head_.first_token / kBlockKeys + from) % space_.unit() != 0 || count % space_.unit() != 0) {
     return failed_precondition("the KV record's blocks are coded together with others");
   }

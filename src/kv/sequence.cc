@@ -28,6 +28,8 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
     coded_until_ = std::exchange(other.coded_until_, 0);
     coding_put_off_ = std::exchange(other.coding_put_off_, false);
     coded_apart_ = std::exchange(other.coded_apart_, false);
+    positions_ = std::exchange(other.positions_, {});
+    reopened_ = std::exchange(other.reopened_, {});
     streams_ = std::exchange(other.streams_, {});
   }
   return *this;
@@ -44,22 +46,26 @@ bool KvSequence::shares_open_tail(const Stream& stream) const {
   return (length_ - stream.removed) % kBlockKeys != 0 && pool_->shared(stream.ids.back());
 }
 
-/// Makes the last block writable where it is part full: its own again, or a copy, taken from `fresh`.
-void KvSequence::open_tail(Stream& stream, std::span<const BlockId>& fresh) {
-  if ((length_ - stream.removed) % kBlockKeys == 0) return;
-  const BlockId tail = stream.ids.back();
-  if (!pool_->shared(tail)) {
-    pool_->header(tail).sealed = false;
+/// Makes a block writable: its own again, or a copy, taken from `fresh`.
+void KvSequence::own_block(Stream& stream, size_t index, std::span<const BlockId>& fresh) {
+  const BlockId id = stream.ids[index];
+  if (!pool_->shared(id)) {
+    pool_->header(id).sealed = false;
     return;
   }
   const BlockId copy = fresh.front();
   fresh = fresh.subspan(1);
-  std::memcpy(pool_->k(copy), pool_->k(tail), pool_->block_bytes());
-  pool_->header(copy) = pool_->header(tail);
+  std::memcpy(pool_->k(copy), pool_->k(id), pool_->block_bytes());
+  pool_->header(copy) = pool_->header(id);
   pool_->header(copy).sealed = false;
-  pool_->release(tail);
-  stream.ids.back() = copy;
-  stream.refs.back() = make_ref(copy, stream.ids.size() - 1);
+  pool_->release(id);
+  stream.ids[index] = copy;
+  stream.refs[index] = make_ref(copy, index);
+}
+
+/// The last block, where it is part full.
+void KvSequence::open_tail(Stream& stream, std::span<const BlockId>& fresh) {
+  if ((length_ - stream.removed) % kBlockKeys != 0) own_block(stream, stream.ids.size() - 1, fresh);
 }
 
 Status KvSequence::grow(size_t n) {
@@ -96,6 +102,9 @@ Status KvSequence::grow(size_t n) {
 void KvSequence::set_pending_compute(Compute compute) {
   for (auto& stream : streams_) {
     for (size_t block = (length_ - stream.removed) / kBlockKeys; block < stream.ids.size(); ++block) {
+      pool_->header(stream.ids[block]).computed_by |= compute_bit(compute);
+    }
+    for (const uint32_t block : reopened_) {
       pool_->header(stream.ids[block]).computed_by |= compute_bit(compute);
     }
   }
@@ -137,64 +146,13 @@ void KvSequence::seal_full_blocks(size_t from, size_t to) {
 }
 
 void KvSequence::commit(size_t n) {
+  close_reopened();
   const size_t before = length_;
   length_ += n < pending_ ? n : pending_;
   pending_ = 0;
   for (auto& stream : streams_) release_from(stream, blocks_for(stream, length_));
   seal_full_blocks(before, length_);
   if (codes() && codings(length_) > codings(before)) code_full_blocks();
-}
-
-size_t KvSequence::until_coding() const {
-  if (!codes()) return SIZE_MAX;
-  const size_t residual = pool_->config().residual;
-  return residual - (length_ + dropped_ + pending_) % residual;
-}
-
-void KvSequence::code_now() {
-  coding_put_off_ = false;
-  if (!codes()) return;
-  commit(0);
-  coded_apart_ = true;
-  code_full_blocks();
-}
-
-void KvSequence::code_full_blocks() {
-  const auto& config = pool_->config();
-  for (size_t s = 0; s < streams_.size(); ++s) {
-    const KvFormat format = config.coded[s / kv_heads_];
-    if (format == config.open()) continue;
-    Stream& stream = streams_[s];
-    for (size_t i = 0; i < (length_ - stream.removed) / kBlockKeys; ++i) code_block(stream, i, format);
-  }
-  coded_until_ = length_;
-}
-
-/// A full pool leaves the block as it is: it is tried again with the next ones.
-void KvSequence::code_block(Stream& stream, size_t index, KvFormat format) {
-  const BlockId from = stream.ids[index];
-  const BlockHeader& header = pool_->header(from);
-  if (KvFormat{header.k_type, header.v_type} != pool_->config().open()) return;
-  const auto coded = pool_->allocate_coded(format);
-  if (!coded.ok()) return;
-  const auto put = [&](KvPart part, KvType from_type, const std::byte* in, KvType type, std::byte* out) {
-    const size_t head_dim = pool_->config().head_dim;
-    if (type == from_type) {
-      std::memcpy(out, in, kv_part_bytes(type, part, head_dim));
-    } else {
-      kv_encode(from_type, part, in, type, out, head_dim);
-    }
-  };
-  put(KvPart::kKey, header.k_type, pool_->k(from), format.k_type, pool_->k(*coded));
-  put(KvPart::kValue, header.v_type, pool_->v(from), format.v_type, pool_->v(*coded));
-  BlockHeader& to = pool_->header(*coded);
-  to.computed_by = header.computed_by;
-  to.exactness = std::max(header.exactness, Exactness::kQuantised);
-  to.valid = header.valid;
-  to.sealed = true;
-  stream.ids[index] = *coded;
-  stream.refs[index] = make_ref(*coded, index);
-  pool_->release(from);
 }
 
 Status KvSequence::accept(std::span<const uint32_t> path) {
@@ -221,8 +179,9 @@ void KvSequence::move_slot(const Stream& stream, size_t from, size_t to) {
 void KvSequence::copy_key(const std::byte* source, size_t from, std::byte* target, size_t to) const {
   const auto& config = pool_->config();
   const size_t v_at = kv_part_bytes(config.k_type, KvPart::kKey, config.head_dim);
-  kv_copy(config.k_type, KvPart::kKey, source, from % kBlockKeys, target, to % kBlockKeys, config.head_dim);
-  kv_copy(config.v_type, KvPart::kValue, source + v_at, from % kBlockKeys, target + v_at, to % kBlockKeys,
+  kv_copy(config.k_type, KvPart::kKey, source, from % kBlockKeys, target, to % kBlockKeys, 1,
+          config.head_dim);
+  kv_copy(config.v_type, KvPart::kValue, source + v_at, from % kBlockKeys, target + v_at, to % kBlockKeys, 1,
           config.head_dim);
 }
 
@@ -248,16 +207,10 @@ Status KvSequence::truncate(size_t length) {
   length_ = length;
   pending_ = 0;
   coded_until_ = std::min(coded_until_, length);
+  reopened_.clear();
+  positions_.cut(length);
   for (auto& stream : streams_) release_from(stream, blocks_for(stream, length_));
   return ok_status();
-}
-
-size_t KvSequence::reachable(size_t length) const {
-  length = std::min(length, length_);
-  if (length < pruned_until_) return 0;
-  if (length >= coded_until_) return length;
-  if (coded_apart_ || dropped_ > 0) return 0;
-  return codings(length) * pool_->config().residual;
 }
 
 Status KvSequence::keep_keys(size_t layer, size_t head, std::span<const uint32_t> kept) {
@@ -406,6 +359,8 @@ void KvSequence::clear() {
   dropped_ = 0;
   coded_until_ = 0;
   coded_apart_ = false;
+  positions_.clear();
+  reopened_.clear();
   for (auto& stream : streams_) {
     release_from(stream, 0);
     stream.removed = 0;
@@ -428,6 +383,7 @@ KvSequence KvSequence::fork() const {
   out.coded_until_ = coded_until_;
   out.coding_put_off_ = coding_put_off_;
   out.coded_apart_ = coded_apart_;
+  out.positions_ = positions_;
   for (size_t s = 0; s < streams_.size(); ++s) {
     const Stream& from = streams_[s];
     Stream& to = out.streams_[s];

@@ -5,7 +5,12 @@
 //
 // Where the pool's configuration says so, full blocks become coded ones (KIVI types) each time the length
 // reaches a multiple of `residual`: a text is always held as if it had been read up to there in steps that
-// stop at those multiples, and can go back to any of them, or to what is not coded yet.
+// stop at those multiples, and can go back to any of them, or to what is not coded yet. A pool that codes
+// nothing by itself may have levels, to which single blocks are coded when asked (recode).
+//
+// A text may be put together of parts: copies of what another sequence holds (append_copy), places to be
+// computed (append_blank), with gaps between their positions (jump_to). Committed tokens can be computed
+// anew in place (reopen).
 //
 // Tokens enter in two steps: grow(n) makes room for n *pending* tokens at the end of every stream, the
 // forward pass writes their K and V and attends to them, and commit() or accept() keeps them. Pending tokens
@@ -22,6 +27,7 @@
 
 #include "base/status.h"
 #include "kv/block_pool.h"
+#include "kv/token_positions.h"
 #include "ops/attention.h"
 
 namespace isthmus {
@@ -97,6 +103,37 @@ class KvSequence {
   size_t reachable(size_t length) const;
   void clear();
 
+  /// Position of a committed or pending token: its place in the text, unless jump_to() left gaps.
+  size_t position(size_t token) const { return positions_.of(token); }
+  /// The first token at `position` or behind it.
+  size_t first_from(size_t position) const { return positions_.first_from(position); }
+  /// Whether positions leave gaps.
+  bool gaps() const { return positions_.gaps(); }
+  /// The next token will stand at `position`. kInvalidArgument when that is before the position that follows
+  /// the newest token, kUnsupported when keys are not rotated by absolute positions, kFailedPrecondition
+  /// with pending tokens.
+  Status jump_to(size_t position);
+  /// Appends copies of tokens [from, from + count) of `source` as committed ones. Their keys must stand at
+  /// the positions that they get here. The blocks are no more exact than `exactness`. All or nothing:
+  /// kFailedPrecondition when the source gave up or coded keys or stores them in another form,
+  /// kResourceExhausted, kInvalidArgument.
+  Status append_copy(const KvSequence& source, size_t from, size_t count, Exactness exactness);
+  /// Appends `count` committed tokens whose K and V are still to be computed: reopen().
+  Status append_blank(size_t count, Exactness exactness);
+  /// Gives a full block (of tokens 32 index and the 31 behind it) another format in every stream, from what
+  /// was written: one that has it is left alone. All or nothing: kResourceExhausted, kFailedPrecondition when
+  /// it is coded in yet another or keys were given up, kInvalidArgument when it is not full.
+  Status recode(size_t index, KvFormat format);
+  /// Rotates the keys of committed tokens [from, from + count) of one layer by `by` more positions; `rope` is
+  /// the layer's. reopen() must have made them writable.
+  void turn_keys(size_t layer, size_t from, size_t count, const RopeTable& rope, int32_t by);
+  /// Makes committed tokens (ascending) writable until the next commit(); blocks that others hold are copied.
+  /// All or nothing: kFailedPrecondition when they were given up or are coded, kResourceExhausted,
+  /// kInvalidArgument.
+  Status reopen(std::span<const uint32_t> tokens);
+  /// Whether a committed token can be written.
+  bool is_open(size_t token) const;
+
   /// A second sequence with the same committed tokens: also the way to take a snapshot and to restore it.
   KvSequence fork() const;
 
@@ -120,6 +157,12 @@ class KvSequence {
   /// The worst of all blocks, and every arithmetic class that wrote one.
   Exactness exactness() const;
   ComputeSet computed_by() const;
+  /// Of one block of a stream.
+  ComputeSet computed_by(size_t layer, size_t head, size_t block) const {
+    return pool_->header(at(layer, head).ids[block]).computed_by;
+  }
+  /// Whether a block is coded in any stream.
+  bool coded(size_t block) const;
 
   size_t layers() const { return layers_; }
   size_t kv_heads() const { return kv_heads_; }
@@ -141,6 +184,7 @@ class KvSequence {
     return (tokens - stream.removed + kBlockKeys - 1) / kBlockKeys;
   }
   bool shares_open_tail(const Stream& stream) const;
+  void own_block(Stream& stream, size_t index, std::span<const BlockId>& fresh);
   void open_tail(Stream& stream, std::span<const BlockId>& fresh);
   KvBlockRef make_ref(BlockId id, size_t index) const;
   struct Regrouping;
@@ -152,8 +196,14 @@ class KvSequence {
   void seal_full_blocks(size_t from, size_t to);
   /// Codings up to a length, those of dropped tokens included: dropping moves no coding.
   size_t codings(size_t length) const { return (length + dropped_) / pool_->config().residual; }
+  void close_reopened();
+  void raise_exactness(size_t from, size_t to, Exactness exactness);
+  Status check_source(const KvSequence& source, size_t from, size_t count) const;
+  void copy_stream(const KvSequence& source, size_t stream, size_t from, size_t to, size_t count);
   void code_full_blocks();
   void code_block(Stream& stream, size_t index, KvFormat format);
+  void put_coded(Stream& stream, size_t index, BlockId coded);
+  bool is_written(const Stream& stream, size_t index) const;
 
   std::shared_ptr<BlockPool> pool_;
   size_t layers_ = 0;
@@ -164,8 +214,10 @@ class KvSequence {
   size_t dropped_ = 0;       // tokens that drop_blocks() took out
   size_t coded_until_ = 0;   // full blocks of tokens before this one are coded
   bool coding_put_off_ = false;
-  bool coded_apart_ = false;     // not at multiples of the residual
-  std::vector<Stream> streams_;  // [layer][kv head]
+  bool coded_apart_ = false;  // not at multiples of the residual
+  TokenPositions positions_;
+  std::vector<uint32_t> reopened_;  // blocks, ascending
+  std::vector<Stream> streams_;     // [layer][kv head]
 };
 
 }  // namespace isthmus

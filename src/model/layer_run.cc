@@ -90,9 +90,9 @@ void LayerRun::store_tokens(size_t first, size_t last) {
   const size_t ld = config().qkv_dim();
   const size_t head_dim = config().head_dim;
   for (size_t t = first; t < last;) {
-    // Tokens of one sequence stand in neighbouring slots.
+    // Most tokens of one sequence stand in neighbouring slots.
     size_t end = t + 1;
-    while (end < last && s.owner[end] == s.owner[t]) ++end;
+    while (end < last && s.owner[end] == s.owner[t] && s.slots[end] == s.slots[end - 1] + 1) ++end;
     KvSequence& sequence = *s.sequences[s.owner[t]];
     const float* k = s.qkv + t * ld + config().q_dim();
     for (size_t head = 0; head < config().n_kv_heads; ++head) {

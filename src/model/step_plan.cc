@@ -21,6 +21,11 @@ Status StepPlan::check(const ForwardStep& step) const {
     if (index >= tokens)
       return invalid_argument("output " + std::to_string(index) + " is not a token of the step");
   }
+  if (step.layers > model_.config().layers || (step.layers > 0 && !step.outputs.empty())) {
+    return invalid_argument("a step through " + std::to_string(step.layers) + " of " +
+                            std::to_string(model_.config().layers) + " layers, with " +
+                            std::to_string(step.outputs.size()) + " outputs");
+  }
   const bool exact_weights = model_.compute() == Compute::kF32;
   if (exact_weights != (step.compute == Compute::kF32)) {
     return invalid_argument("the step's arithmetic does not fit the way the weights are packed");
@@ -68,12 +73,13 @@ Status StepPlan::add_sequence(const ForwardSequence& sequence, size_t index) {
   if (sequence.kv == nullptr || sequence.tokens.empty()) {
     return invalid_argument("sequence " + std::to_string(index) + " has no KV or no tokens");
   }
-  if (sequence.kv->pending() != sequence.tokens.size()) {
+  if (sequence.slots.empty() && sequence.kv->pending() != sequence.tokens.size()) {
     return failed_precondition("sequence " + std::to_string(index) + " has room for " +
                                std::to_string(sequence.kv->pending()) + " pending tokens, the step brings " +
                                std::to_string(sequence.tokens.size()));
   }
   ISTHMUS_RETURN_IF_ERROR(check_encoding(sequence, index));
+  ISTHMUS_RETURN_IF_ERROR(check_slots(sequence, index));
   ws_.sequences_.push_back(sequence.kv);
   ws_.records_.push_back(sequence.queries);
   const size_t first_token = ws_.tokens_.size();
@@ -98,6 +104,45 @@ Status StepPlan::check_encoding(const ForwardSequence& sequence, size_t index) c
   return ok_status();
 }
 
+/// Reopened tokens, then all pending ones.
+Status StepPlan::check_slots(const ForwardSequence& sequence, size_t index) const {
+  if (sequence.slots.empty()) return ok_status();
+  const KvSequence& kv = *sequence.kv;
+  if (sequence.slots.size() != sequence.tokens.size() || !sequence.parents.empty() ||
+      sequence.queries != nullptr || kv.key_encoding() != KeyEncoding::kAbsolute) {
+    return invalid_argument("sequence " + std::to_string(index) +
+                            " computes tokens anew: it needs a place for each, no token tree, no record of "
+                            "queries, and keys rotated by absolute positions");
+  }
+  size_t pending = 0;
+  for (size_t i = 0; i < sequence.slots.size(); ++i) {
+    const size_t slot = sequence.slots[i];
+    const bool committed = slot < kv.length();
+    const bool ascends = i == 0 || slot > sequence.slots[i - 1];
+    if (!ascends || (committed ? !kv.is_open(slot) : slot != kv.length() + pending++)) {
+      return failed_precondition("sequence " + std::to_string(index) + ": token " + std::to_string(slot) +
+                                 " is not open to be written");
+    }
+  }
+  if (pending == kv.pending()) return ok_status();
+  return failed_precondition("sequence " + std::to_string(index) + " has " + std::to_string(kv.pending()) +
+                             " pending tokens, the step brings " + std::to_string(pending));
+}
+
+/// Position of token `i` of a sequence whose first token is the step's token `first`.
+Result<size_t> StepPlan::position_of(const ForwardSequence& sequence, size_t i, size_t first) const {
+  const KvSequence& kv = *sequence.kv;
+  if (!sequence.slots.empty()) return kv.position(sequence.slots[i]);
+  if (sequence.parents.empty()) return kv.position(kv.length() + i);
+  const int32_t parent = sequence.parents[i];
+  if (parent < -1 || parent >= static_cast<int32_t>(i)) {
+    return invalid_argument("token " + std::to_string(i) + " of the tree names parent " +
+                            std::to_string(parent));
+  }
+  if (parent < 0) return kv.position(kv.length());
+  return static_cast<size_t>(ws_.positions_[first + static_cast<size_t>(parent)]) + 1;
+}
+
 Status StepPlan::place_tokens(const ForwardSequence& sequence, size_t index) {
   const size_t length = sequence.kv->length();
   const size_t first = ws_.positions_.size();
@@ -111,20 +156,11 @@ Status StepPlan::place_tokens(const ForwardSequence& sequence, size_t index) {
       return invalid_argument("token " + std::to_string(token) + " is outside the vocabulary of " +
                               std::to_string(model_.config().vocab));
     }
-    int32_t position = static_cast<int32_t>(length + i);
-    if (!sequence.parents.empty()) {
-      const int32_t parent = sequence.parents[i];
-      if (parent < -1 || parent >= static_cast<int32_t>(i)) {
-        return invalid_argument("token " + std::to_string(i) + " of the tree names parent " +
-                                std::to_string(parent));
-      }
-      position =
-          parent < 0 ? static_cast<int32_t>(length) : ws_.positions_[first + static_cast<size_t>(parent)] + 1;
-    }
+    ISTHMUS_ASSIGN_OR_RETURN(const size_t position, position_of(sequence, i, first));
     ws_.tokens_.push_back(token);
-    ws_.slots_.push_back(static_cast<uint32_t>(length + i));
+    ws_.slots_.push_back(sequence.slots.empty() ? static_cast<uint32_t>(length + i) : sequence.slots[i]);
     ws_.owner_.push_back(static_cast<uint32_t>(index));
-    ws_.positions_.push_back(position);
+    ws_.positions_.push_back(static_cast<int32_t>(position));
   }
   return ok_status();
 }
@@ -136,7 +172,7 @@ void StepPlan::fill_views(const ForwardSequence& sequence, size_t first_token) {
   const size_t window = model_.config().sliding_window;
   for (size_t i = 0; i < n; ++i) {
     const int32_t position = ws_.positions_[first_token + i];
-    QueryView view{0, length + static_cast<uint32_t>(i) + 1, position, nullptr, 0};
+    QueryView view{0, ws_.slots_[first_token + i] + 1, position, nullptr, 0};
     if (!sequence.parents.empty()) {
       // Its parent's ancestors, and itself.
       const size_t row = ws_.tree_bits_.size();
@@ -153,7 +189,8 @@ void StepPlan::fill_views(const ForwardSequence& sequence, size_t first_token) {
     }
     ws_.state_.views_full.push_back(view);
     const auto seen = static_cast<size_t>(position) + 1;
-    view.first_key = window != 0 && seen > window ? static_cast<uint32_t>(seen - window) : 0;
+    view.first_key =
+        window != 0 && seen > window ? static_cast<uint32_t>(sequence.kv->first_from(seen - window)) : 0;
     ws_.state_.views_local.push_back(view);
   }
 }

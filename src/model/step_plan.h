@@ -21,6 +21,8 @@ class StepPlan {
   Status check(const ForwardStep& step) const;
   Status add_sequence(const ForwardSequence& sequence, size_t index);
   Status check_encoding(const ForwardSequence& sequence, size_t index) const;
+  Status check_slots(const ForwardSequence& sequence, size_t index) const;
+  Result<size_t> position_of(const ForwardSequence& sequence, size_t i, size_t first) const;
   Status place_tokens(const ForwardSequence& sequence, size_t index);
   void fill_views(const ForwardSequence& sequence, size_t first_token);
   void fill_rope_rows();

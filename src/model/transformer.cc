@@ -88,8 +88,13 @@ BlockPoolConfig Transformer::pool_config(const RunShape& shape) const {
   config.key_encoding = shape.key_encoding;
   config.blocks = per_stream * config_.layers * config_.n_kv_heads;
   config.coded = shape.coded;
+  config.levels = shape.levels;
   config.residual = shape.residual;
   if (!shape.coded.empty()) config.blocks = coded_pool_blocks(config, shape, per_stream);
+  if (!shape.levels.empty()) {
+    const size_t slab = BlockPool::kSlabBlocks;  // and one that is part full for each level
+    config.blocks = (config.blocks + slab - 1) / slab * slab + shape.levels.size() * slab;
+  }
   return config;
 }
 
@@ -223,7 +228,8 @@ void Transformer::run(const ForwardStep& step, Workspace& workspace, Worker& wor
   if (error.any()) return;  // every thread sees it behind the barrier
 
   LayerRun layer(s, worker, mine.normed, mine.acts);
-  for (size_t i = 0; i < config_.layers; ++i) {
+  const size_t layers = step.layers == 0 ? config_.layers : step.layers;
+  for (size_t i = 0; i < layers; ++i) {
     layer.begin_layer(i, weights_.layers[i]);
     family_->run_layer(layer);
   }

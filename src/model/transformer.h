@@ -28,7 +28,7 @@ namespace isthmus {
 
 using TokenId = int32_t;
 
-/// One sequence's share of a step: `tokens` are appended after what `kv` holds.
+/// One sequence's share of a step: `tokens` are appended after what `kv` holds, or computed anew in it.
 struct ForwardSequence {
   KvSequence* kv = nullptr;  // must have grow(tokens.size()) room; forward() does not commit
   std::span<const TokenId> tokens;
@@ -37,6 +37,10 @@ struct ForwardSequence {
   std::span<const int32_t> parents;
   /// Sees the queries of layers that may lose keys; null: nobody does. Not with a token tree.
   QueryRecord* queries = nullptr;
+  /// Empty: the tokens are the pending ones. Else tokens[i] is token slots[i] of the sequence, ascending:
+  /// first committed ones that are computed anew (KvSequence::reopen), seeing what stands before them, then
+  /// all pending ones. Not with a token tree, nor with `queries`; keys rotated by absolute positions.
+  std::span<const uint32_t> slots = {};
 };
 
 /// One forward step over the tokens of one or more sequences.
@@ -52,6 +56,8 @@ struct ForwardStep {
   size_t best = 0;
   /// [outputs][d_model]: what the output head reads (after the final norm), or null.
   float* hidden = nullptr;
+  /// 0: all layers. Else only the first so many are run; there are no outputs then.
+  size_t layers = 0;
 };
 
 /// Resident bytes at the peak, each arena rounded to the pages that the system gives.
@@ -76,6 +82,8 @@ struct RunShape {
   /// What full blocks of each layer become, `residual` tokens at a time; empty: nothing.
   std::vector<KvFormat> coded = {};
   size_t residual = 128;
+  /// Formats that single blocks may be given.
+  std::vector<KvFormat> levels = {};
   /// Whether a text may be held as written to its end before it is coded.
   bool coding_put_off = false;
 };
@@ -110,6 +118,8 @@ class Transformer {
   /// A pool of KV blocks that holds `shape.context` tokens of one sequence (or several that share it).
   Result<std::shared_ptr<BlockPool>> make_pool(const RunShape& shape, Ledger& ledger) const;
   KvSequence make_sequence(std::shared_ptr<BlockPool> pool) const;
+  /// How keys and queries of a layer are rotated.
+  const RopeTable& rope(size_t layer) const { return config_.is_local(layer) ? *rope_local_ : *rope_; }
   /// What scoring and evicting keys needs to know of this model, which must outlive it: layers with a sliding
   /// window keep theirs.
   AttentionGeometry attention_geometry() const;

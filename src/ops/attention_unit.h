@@ -177,8 +177,8 @@ class UnitRunner {
     const size_t v_bytes = kv_part_bytes(from.v_type, KvPart::kValue, shape_.head_dim);
     std::byte* k = reinterpret_cast<std::byte*>(work_.path_keys) + b * k_bytes;
     std::byte* v = reinterpret_cast<std::byte*>(work_.path_values) + b * v_bytes;
-    kv_copy(from.k_type, KvPart::kKey, from.k, key % kBlockKeys, k, to % kBlockKeys, shape_.head_dim);
-    kv_copy(from.v_type, KvPart::kValue, from.v, key % kBlockKeys, v, to % kBlockKeys, shape_.head_dim);
+    kv_copy(from.k_type, KvPart::kKey, from.k, key % kBlockKeys, k, to % kBlockKeys, 1, shape_.head_dim);
+    kv_copy(from.v_type, KvPart::kValue, from.v, key % kBlockKeys, v, to % kBlockKeys, 1, shape_.head_dim);
     const uint32_t earlier = to % kBlockKeys == 0 ? 0 : path_blocks_[b].valid;
     const uint32_t bit = (from.valid >> (key % kBlockKeys) & 1) << (to % kBlockKeys);
     path_blocks_[b] = KvBlockRef{k, v, 0, KeyEncoding::kAbsolute, from.k_type, from.v_type, earlier | bit};

@@ -218,16 +218,19 @@ void kv_write_rows(KvType type, KvPart part, std::byte* block, size_t slot, size
 }
 
 void kv_copy(KvType type, KvPart part, const std::byte* from, size_t from_slot, std::byte* to, size_t to_slot,
-             size_t head_dim) {
-  if (type == KvType::kQ8) return copy_q8(part, from, from_slot, to, to_slot, head_dim);
+             size_t count, size_t head_dim) {
+  if (type == KvType::kQ8) {
+    for (size_t i = 0; i < count; ++i) copy_q8(part, from, from_slot + i, to, to_slot + i, head_dim);
+    return;
+  }
   const size_t value = kv_type_info(type).value_bits / 8;
   const size_t row = padded_dim(head_dim) * value;
   if (part == KvPart::kValue) {
-    std::memcpy(to + to_slot * row, from + from_slot * row, row);
+    std::memcpy(to + to_slot * row, from + from_slot * row, count * row);
   } else {
     for (size_t d = 0; d < head_dim; ++d) {
       std::memcpy(to + (d * kBlockKeys + to_slot) * value, from + (d * kBlockKeys + from_slot) * value,
-                  value);
+                  count * value);
     }
   }
 }

@@ -45,9 +45,10 @@ void kv_write_rows(KvType type, KvPart part, std::byte* block, size_t slot, size
 /// AttentionKernels::encode_keys and encode_values.
 void kv_encode(KvType from_type, KvPart part, const std::byte* from, KvType type, std::byte* to,
                size_t head_dim);
-/// Copies slot `from_slot` of one part to slot `to_slot` of another, of the same type below kSlotKvTypes.
+/// Copies slots [from_slot, from_slot + count) of one part to those from `to_slot` on of another, of the same
+/// type below kSlotKvTypes.
 void kv_copy(KvType type, KvPart part, const std::byte* from, size_t from_slot, std::byte* to, size_t to_slot,
-             size_t head_dim);
+             size_t count, size_t head_dim);
 /// Reads slot `slot` back as float32, exact.
 void kv_read(KvType type, KvPart part, const std::byte* block, size_t slot, float* row, size_t head_dim);
 

@@ -124,7 +124,7 @@ TEST(KvBlockTest, CopiedSlotsReadTheSameAndNothingElseMoves) {
         std::vector<float> want(dim), got(dim), left(dim), right(dim);
         kv_read(type, part, from.data(), 1, want.data(), dim);
         kv_read(type, part, to.data(), 1, left.data(), dim);
-        kv_copy(type, part, from.data(), 1, to.data(), 2, dim);
+        kv_copy(type, part, from.data(), 1, to.data(), 2, 1, dim);
         kv_read(type, part, to.data(), 2, got.data(), dim);
         kv_read(type, part, to.data(), 1, right.data(), dim);
         EXPECT_EQ(got, want);

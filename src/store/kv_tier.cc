@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <set>
 
 #include "base/stored_record.h"
 #include "os/paths.h"
+#include "store/private_folder.h"
 
 namespace isthmus {
 namespace {
@@ -16,13 +16,6 @@ constexpr char kLockName[] = "tier.lock";
 constexpr std::string_view kTemporaryEnding = ".part";
 constexpr auto kLockPatience = std::chrono::seconds(5);
 constexpr size_t kWriteStep = size_t{1} << 20;
-
-/// Records tell what somebody read: nobody else may look.
-Status make_private(const std::string& path) {
-  std::error_code error;
-  std::filesystem::permissions(path, std::filesystem::perms::owner_all, error);
-  return error ? io_error("cannot make '" + path + "' private: " + error.message()) : ok_status();
-}
 
 Status read_exactly(FolderFile& file, std::span<std::byte> out) {
   while (!out.empty()) {
@@ -191,7 +184,7 @@ Result<std::vector<std::byte>> KvTier::read(const Digest& key) {
   }
   ++figures_.misses;
   if (is_damage(record.status())) ++figures_.damaged;
-  if (is_damage(record.status()) || record.status().code() == Code::kNotFound) forget(**name);
+  if (is_damage(record.status()) || record.status().code() == Code::kNotFound) remove_record(**name);
   return record;
 }
 
@@ -215,7 +208,7 @@ Result<std::vector<std::byte>> KvTier::read_record(const Digest& name, const Dig
 }
 
 /// Drops a record that is damaged or gone. What cannot be dropped now is met again by the next reader.
-void KvTier::forget(const Digest& name) {
+void KvTier::remove_record(const Digest& name) {
   const auto held = lock();
   if (!held.ok()) return;
   static_cast<void>(records_->remove(hex_of(name)));
@@ -228,7 +221,14 @@ void KvTier::refuse(const Digest& key) {
   const auto name = index_->find(key);
   if (!name.ok() || !name->has_value()) return;
   ++figures_.refused;
-  forget(**name);
+  remove_record(**name);
+}
+
+void KvTier::forget(const Digest& key) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (!index_) return;
+  const auto name = index_->find(key);
+  if (name.ok() && name->has_value()) remove_record(**name);
 }
 
 /// What the index does not learn makes a record seem older than it is, and nothing else.

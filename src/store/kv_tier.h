@@ -63,6 +63,7 @@ class KvTier final : public RecordTier {
   /// kInvalidArgument for what is no record; kResourceExhausted when the quota is too small for it.
   Status write(std::span<const std::byte> record) override;
   void refuse(const Digest& key) override;
+  void forget(const Digest& key) override;
 
   /// All records, those used last first.
   Result<std::vector<KvIndexRow>> list();
@@ -82,7 +83,7 @@ class KvTier final : public RecordTier {
   void remove_leftovers(const std::vector<std::string>& names);
 
   Result<std::vector<std::byte>> read_record(const Digest& name, const Digest& key);
-  void forget(const Digest& name);
+  void remove_record(const Digest& name);
   Status repair(const Status& status);
   void flush_uses();
   Status make_room(uint64_t bytes, const std::optional<Digest>& spared);
