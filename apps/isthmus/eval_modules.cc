@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "apps/isthmus/eval_rows.h"
 #include "apps/isthmus/eval_tasks.h"
 #include "apps/isthmus/figures.h"
 #include "apps/isthmus/input.h"
@@ -26,25 +26,6 @@ double eval_seconds_since(EvalClock::time_point start) {
   return std::chrono::duration<double>(EvalClock::now() - start).count();
 }
 
-std::vector<double> log_softmax_of(std::span<const float> logits) {
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - top);
-  std::vector<double> out(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) out[i] = logits[i] - top - std::log(sum);
-  return out;
-}
-
-double divergence(const std::vector<double>& p, const std::vector<double>& q) {
-  double sum = 0;
-  for (size_t i = 0; i < p.size(); ++i) sum += std::exp(p[i]) * (p[i] - q[i]);
-  return sum;
-}
-
-size_t likeliest(const std::vector<double>& p) {
-  return static_cast<size_t>(std::max_element(p.begin(), p.end()) - p.begin());
-}
-
 /// A prompt read as a whole, and what the model says to it.
 struct WholePrompt {
   double seconds = 0;
@@ -59,8 +40,8 @@ Result<WholePrompt> read_whole(Session& session, std::span<const TokenId> prompt
   ISTHMUS_RETURN_IF_ERROR(session.append(prompt, Purpose::kPrompt, stop));
   out.seconds = eval_seconds_since(start);
   while (out.rows.size() < kComparedTokens) {
-    out.rows.push_back(log_softmax_of(session.logits()));
-    out.answer.push_back(static_cast<TokenId>(likeliest(out.rows.back())));
+    out.rows.push_back(log_probabilities(session.logits()));
+    out.answer.push_back(static_cast<TokenId>(likeliest_token(out.rows.back())));
     ISTHMUS_RETURN_IF_ERROR(session.append({&out.answer.back(), 1}, Purpose::kGeneration, stop));
   }
   return out;
@@ -89,11 +70,11 @@ struct ModulesTally {
     speedups.push_back(whole.seconds / seconds.back());
     recomputed += figures.recomputed;
     for (size_t i = 0; i < kComparedTokens; ++i) {
-      const std::vector<double> row = log_softmax_of(session.logits());
+      const std::vector<double> row = log_probabilities(session.logits());
       const double apart = divergence(whole.rows[i], row);
       kl += apart;
       if (i == 0) first_kl += apart;
-      same += likeliest(row) == likeliest(whole.rows[i]) ? 1 : 0;
+      same += likeliest_token(row) == likeliest_token(whole.rows[i]) ? 1 : 0;
       ISTHMUS_RETURN_IF_ERROR(session.append({&whole.answer[i], 1}, Purpose::kGeneration, stop));
     }
     return ok_status();

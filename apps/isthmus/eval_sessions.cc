@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "apps/isthmus/eval_rows.h"
 #include "apps/isthmus/eval_tasks.h"
 #include "apps/isthmus/figures.h"
 #include "apps/isthmus/input.h"
@@ -54,19 +54,6 @@ class ScratchTier {
   std::shared_ptr<Folder> parent_;
   std::unique_ptr<KvTier> tier_;
 };
-
-std::vector<double> log_probabilities(std::span<const float> logits) {
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - top);
-  std::vector<double> out(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) out[i] = logits[i] - top - std::log(sum);
-  return out;
-}
-
-size_t best_of(const std::vector<double>& p) {
-  return static_cast<size_t>(std::max_element(p.begin(), p.end()) - p.begin());
-}
 
 struct SessionsRow {
   int bits = 16;
@@ -170,8 +157,8 @@ class SessionsBench {
     for (const TokenId token : next(number)) {
       const std::vector<double> p = log_probabilities(session.logits());
       const std::vector<double>& want = rows_[number][i++];
-      for (size_t t = 0; t < p.size(); ++t) row.kl += std::exp(want[t]) * (want[t] - p[t]);
-      row.same += best_of(p) == best_of(want) ? 1 : 0;
+      row.kl += divergence(want, p);
+      row.same += likeliest_token(p) == likeliest_token(want) ? 1 : 0;
       ++row.probed;
       ISTHMUS_RETURN_IF_ERROR(session.append({&token, 1}, Purpose::kGeneration, stop));
     }

@@ -17,7 +17,7 @@ struct SchemaArgs {
   std::string file;
   std::string view = "anchored";
   std::string places = "packed";
-  std::string repair = "none";
+  std::string repair = "first:8";
 };
 
 /// --schema, --modules, --module-places, --module-repair.

@@ -29,22 +29,6 @@ ChatRequest schema_request(SchemaRole role) {
   return out;
 }
 
-/// Makes the sequence a whole number of blocks.
-Status pad_with_zeros(KvSequence& kv) {
-  const size_t n = module_blocks(kv.length()) * kBlockKeys - kv.length();
-  if (n == 0) return ok_status();
-  const size_t dim = kv.pool()->config().head_dim;
-  const std::vector<float> zeros(n * dim);
-  ISTHMUS_RETURN_IF_ERROR(kv.grow(n));
-  for (size_t layer = 0; layer < kv.layers(); ++layer) {
-    for (size_t head = 0; head < kv.kv_heads(); ++head) {
-      kv.write_rows(layer, head, kv.length(), n, zeros.data(), zeros.data(), dim);
-    }
-  }
-  kv.commit(n);
-  return ok_status();
-}
-
 template <class T>
 void append_plain(std::string& out, const T& value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -232,7 +216,7 @@ Status ModuleCache::compute_run(size_t run, Session& session, const StopPolicy& 
   const Exactness exactness = sees_all(run) ? Exactness::kExact : Exactness::kComposed;
   ISTHMUS_RETURN_IF_ERROR(made.append_copy(session.kv(), from, it.tokens.size(), exactness));
   ISTHMUS_RETURN_IF_ERROR(session.truncate(0));
-  ISTHMUS_RETURN_IF_ERROR(pad_with_zeros(made));
+  ISTHMUS_RETURN_IF_ERROR(made.append_zeros(module_blocks(it.tokens.size()) * kBlockKeys - it.tokens.size()));
   kv_[run] = std::move(made);
   figures_.computed_tokens += it.tokens.size();
   figures_.tokens += it.tokens.size();

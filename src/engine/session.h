@@ -156,7 +156,7 @@ class Session {
   Status put_together(std::span<const TextPart> parts, const RepairOptions& repair, const StopPolicy& stop,
                       ComposeFigures& out);
   Status turn_part(uint32_t at, const TextPart& part);
-  Status choose_deviating(std::span<const uint32_t> copied, size_t wanted, std::vector<uint32_t>& todo,
+  Status choose_deviating(std::span<const uint32_t> copied, size_t wanted, std::vector<uint32_t>& anew,
                           const StopPolicy& stop);
   /// Positions that a text may reach.
   size_t most_positions() const { return std::max(model_->context(), model_->config().context); }

@@ -89,7 +89,7 @@ void SessionStore::choose_bits(Entry& entry, KvSequence& kv, size_t known, ParkF
   const std::vector<int> mixed = bits_by_density(density);
   for (size_t i = 0; i < entry.chunks.size(); ++i) {
     Chunk& chunk = entry.chunks[i];
-    if (i >= known) chunk.kept.computed = computed_at(kv, i);
+    if (i >= known || !chunk.stored) chunk.kept.computed = computed_at(kv, i);
     if (i >= full) continue;
     if (i >= known) chunk.kept.bits = options_.bits == kMixedBits ? mixed[i - known] : options_.bits;
     if (chunk.kept.bits == 16) continue;
@@ -138,15 +138,7 @@ Status SessionStore::store_tail(Entry& entry, const KvSequence& kv, ParkFigures&
   const size_t held = kv.length() % kBlockKeys;
   if (held == 0 || entry.chunks.back().stored) return ok_status();
   KvSequence whole = kv.fork();
-  const size_t n = kBlockKeys - held;
-  const std::vector<float> zeros(n * model_->config().head_dim);
-  ISTHMUS_RETURN_IF_ERROR(whole.grow(n));
-  for (size_t layer = 0; layer < whole.layers(); ++layer) {
-    for (size_t head = 0; head < whole.kv_heads(); ++head) {
-      whole.write_rows(layer, head, whole.length(), n, zeros.data(), zeros.data(), model_->config().head_dim);
-    }
-  }
-  whole.commit(n);
+  ISTHMUS_RETURN_IF_ERROR(whole.append_zeros(kBlockKeys - held));
   return store_run(entry, whole, entry.chunks.size() - 1, 1, out);
 }
 

@@ -200,7 +200,7 @@ Result<ComposeFigures> Session::compose(std::span<const TextPart> parts, const R
 
 Status Session::put_together(std::span<const TextPart> parts, const RepairOptions& repair,
                              const StopPolicy& stop, ComposeFigures& out) {
-  std::vector<uint32_t> todo;    // to be computed whatever the repair
+  std::vector<uint32_t> anew;    // to be computed whatever the repair
   std::vector<uint32_t> copied;  // may be repaired
   for (const TextPart& part : parts) {
     ISTHMUS_RETURN_IF_ERROR(kv_.jump_to(part.position));
@@ -216,11 +216,11 @@ Status Session::put_together(std::span<const TextPart> parts, const RepairOption
                             : repair.kind == RepairKind::kAll ? SIZE_MAX
                                                               : 0;
     for (uint32_t i = 0; i < part.tokens.size(); ++i) {
-      const bool anew = part.kv == nullptr || (at > 0 && i < repaired);
-      if (anew) todo.push_back(at + i);
+      const bool wanted = part.kv == nullptr || (at > 0 && i < repaired);
+      if (wanted) anew.push_back(at + i);
       if (part.kv == nullptr) continue;
       ++out.copied;
-      out.repaired += anew ? 1 : 0;
+      out.repaired += wanted ? 1 : 0;
       if (at > 0) copied.push_back(at + i);
     }
     tokens_.insert(tokens_.end(), part.tokens.begin(), part.tokens.end());
@@ -229,7 +229,7 @@ Status Session::put_together(std::span<const TextPart> parts, const RepairOption
   double looked = 0;  // layers through which every copied token went
   if (repair.kind == RepairKind::kDeviating && !copied.empty()) {
     const auto wanted = static_cast<size_t>(std::ceil(repair.share * static_cast<double>(copied.size())));
-    ISTHMUS_RETURN_IF_ERROR(choose_deviating(copied, wanted, todo, stop));
+    ISTHMUS_RETURN_IF_ERROR(choose_deviating(copied, wanted, anew, stop));
     out.repaired = wanted;
     looked = static_cast<double>(deviation_layer(model_->config()) + 1);
   }
@@ -239,8 +239,8 @@ Status Session::put_together(std::span<const TextPart> parts, const RepairOption
         static_cast<double>(out.repaired) * layers + looked * static_cast<double>(copied.size());
     out.recomputed = work / (layers * static_cast<double>(out.copied));
   }
-  const bool newest = !todo.empty() && todo.back() + 1 == tokens_.size();
-  ISTHMUS_RETURN_IF_ERROR(compute_in_place(todo, 0, newest, stop));
+  const bool newest = !anew.empty() && anew.back() + 1 == tokens_.size();
+  ISTHMUS_RETURN_IF_ERROR(compute_in_place(anew, 0, newest, stop));
   logits_valid_ = newest;
   return ok_status();
 }
@@ -261,15 +261,15 @@ Status Session::turn_part(uint32_t at, const TextPart& part) {
 }
 
 /// Runs all tokens through the first layers and adds the `wanted` copied ones whose values change most to
-/// `todo`.
-Status Session::choose_deviating(std::span<const uint32_t> copied, size_t wanted, std::vector<uint32_t>& todo,
+/// `anew`.
+Status Session::choose_deviating(std::span<const uint32_t> copied, size_t wanted, std::vector<uint32_t>& anew,
                                  const StopPolicy& stop) {
   const size_t layer = deviation_layer(model_->config());
   const uint64_t floats = copied.size() * model_->config().kv_dim() * 2;
   ISTHMUS_ASSIGN_OR_RETURN(const Charge charge,
                            model_->ledger().charge(MemoryKind::kWork, floats * sizeof(float)));
   const LayerValues before(kv_, layer, copied);
-  std::vector<uint32_t> all(todo);
+  std::vector<uint32_t> all(anew);
   all.insert(all.end(), copied.begin(), copied.end());
   std::sort(all.begin(), all.end());
   ISTHMUS_RETURN_IF_ERROR(compute_in_place(all, layer + 1, false, stop));
@@ -280,8 +280,8 @@ Status Session::choose_deviating(std::span<const uint32_t> copied, size_t wanted
   std::iota(order.begin(), order.end(), 0U);
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return distance[a] > distance[b]; });
-  for (size_t i = 0; i < wanted; ++i) todo.push_back(copied[order[i]]);
-  std::sort(todo.begin(), todo.end());
+  for (size_t i = 0; i < wanted; ++i) anew.push_back(copied[order[i]]);
+  std::sort(anew.begin(), anew.end());
   return ok_status();
 }
 

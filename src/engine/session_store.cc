@@ -21,7 +21,9 @@ double switch_seconds_since(SwitchClock::time_point start) {
 constexpr size_t kMeasuredTokens = 64;
 constexpr int kAllLevels[] = {8, 4, 2};
 
-size_t chunk_tokens(size_t tokens, size_t chunk) { return std::min(kBlockKeys, tokens - chunk * kBlockKeys); }
+size_t tokens_of_chunk(size_t tokens, size_t chunk) {
+  return std::min(kBlockKeys, tokens - chunk * kBlockKeys);
+}
 
 Status check_model(const LanguageModel& model, const SessionStoreOptions& options) {
   if (model.options().eviction.on() || model.options().kv_codec.on()) {
@@ -268,16 +270,17 @@ class SessionStore::Restore {
     std::vector<size_t> places;
     std::map<std::pair<int, int>, std::vector<Digest>> known;
     for (size_t i = 0; i < chunks; ++i) {
-      const Chunk& chunk = entry_.chunks[i];
+      Chunk& chunk = entry_.chunks[i];
       if (!chunk.ids.empty()) continue;
-      MissingPart part{chunk_tokens(entry_.text.tokens.size(), i), 0, 0};
+      MissingPart part{tokens_of_chunk(entry_.text.tokens.size(), i), 0, 0};
       if (chunk.stored && store_.options_.tier != nullptr) {
         auto& list = known[{chunk.kept.bits, chunk.kept.computed}];
         if (list.empty()) {
           auto made = store_.keys(entry_, chunk.kept);
           if (made.ok()) list = std::move(*made);
         }
-        if (i < list.size() && store_.options_.tier->holds(list[i])) {
+        chunk.stored = i < list.size() && store_.options_.tier->holds(list[i]);
+        if (chunk.stored) {
           keys_[i] = list[i];
           part.records = 1;  // at most: alike ones share some
           part.bytes = kv_space_block_bytes(store_.space(entry_, chunk.kept));
@@ -344,7 +347,7 @@ class SessionStore::Restore {
   }
 
   Status append_chunk(size_t i, SwitchFigures& out) {
-    const size_t n = chunk_tokens(entry_.text.tokens.size(), i);
+    const size_t n = tokens_of_chunk(entry_.text.tokens.size(), i);
     Chunk& chunk = entry_.chunks[i];
     if (ways_[i] == Way::kMemory) {
       kv_.append_shared(chunk.ids, n);
@@ -363,7 +366,7 @@ class SessionStore::Restore {
     }
     const auto first = static_cast<uint32_t>(kv_.length());
     ISTHMUS_RETURN_IF_ERROR(kv_.append_blank(n, Exactness::kExact));
-    for (uint32_t t = 0; t < n; ++t) todo_.push_back(first + t);
+    for (uint32_t t = 0; t < n; ++t) anew_.push_back(first + t);
     return ok_status();
   }
 
@@ -386,19 +389,19 @@ class SessionStore::Restore {
   }
 
   Status compute(const StopPolicy& stop, SwitchFigures& out) {
-    if (todo_.empty()) return ok_status();
+    if (anew_.empty()) return ok_status();
     const auto start = SwitchClock::now();
     const size_t length = kv_.length();
     const std::vector<TokenId> text(entry_.text.tokens.begin(),
                                     entry_.text.tokens.begin() + static_cast<ptrdiff_t>(length));
     store_.session_->adopt(std::move(kv_), text);
-    const Status status = store_.session_->recompute(todo_, stop);
+    const Status status = store_.session_->recompute(anew_, stop);
     kv_ = store_.session_->take_kv();
     if (!status.ok()) return status;
-    out.computed_tokens += todo_.size();
+    out.computed_tokens += anew_.size();
     // A few tokens cost a step, not a share of one.
-    if (todo_.size() >= kMeasuredTokens) store_.speeds_.computed(todo_.size(), switch_seconds_since(start));
-    todo_.clear();
+    if (anew_.size() >= kMeasuredTokens) store_.speeds_.computed(anew_.size(), switch_seconds_since(start));
+    anew_.clear();
     return ok_status();
   }
 
@@ -409,7 +412,7 @@ class SessionStore::Restore {
   std::vector<std::optional<Digest>> keys_;
   size_t early_ = 0;      // missing chunks that are computed while others are read
   size_t early_end_ = 0;  // chunks up to the last of them
-  std::vector<uint32_t> todo_;
+  std::vector<uint32_t> anew_;
   std::vector<Bytes> bytes_;  // by the first chunk that wants the record
   std::optional<size_t> source_;
   std::future<void> reading_;

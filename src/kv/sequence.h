@@ -127,6 +127,8 @@ class KvSequence {
   /// Rotates the keys of committed tokens [from, from + count) of one layer by `by` more positions; `rope` is
   /// the layer's. reopen() must have made them writable.
   void turn_keys(size_t layer, size_t from, size_t count, const RopeTable& rope, int32_t by);
+  /// Appends committed tokens of zeros, to fill the last block: nobody may see them. The errors of grow().
+  Status append_zeros(size_t count);
   /// Makes committed tokens (ascending) writable until the next commit(); blocks that others hold are copied.
   /// All or nothing: kFailedPrecondition when they were given up or are coded, kResourceExhausted,
   /// kInvalidArgument.

@@ -80,17 +80,17 @@ Status KvSequence::recode(size_t index, KvFormat format) {
   }
   if (pruned()) return failed_precondition("recode: keys were given up");
   if (!pool_->has_format(format)) return internal_error("recode: the pool has no blocks of this format");
-  std::vector<Stream*> todo;
+  std::vector<Stream*> anew;
   for (auto& stream : streams_) {
     const BlockHeader& header = pool_->header(stream.ids[index]);
     if (KvFormat{header.k_type, header.v_type} == format) continue;
     if (!is_written(stream, index)) {
       return failed_precondition("recode: block " + std::to_string(index) + " is coded in another way");
     }
-    todo.push_back(&stream);
+    anew.push_back(&stream);
   }
   std::vector<BlockId> fresh;
-  for (size_t i = 0; i < todo.size(); ++i) {
+  for (size_t i = 0; i < anew.size(); ++i) {
     const auto id = pool_->allocate_coded(format);
     if (!id.ok()) {
       for (const BlockId taken : fresh) pool_->release(taken);
@@ -98,8 +98,8 @@ Status KvSequence::recode(size_t index, KvFormat format) {
     }
     fresh.push_back(*id);
   }
-  for (size_t i = 0; i < todo.size(); ++i) put_coded(*todo[i], index, fresh[i]);
-  if (!todo.empty()) coded_until_ = std::max(coded_until_, (index + 1) * kBlockKeys);
+  for (size_t i = 0; i < anew.size(); ++i) put_coded(*anew[i], index, fresh[i]);
+  if (!anew.empty()) coded_until_ = std::max(coded_until_, (index + 1) * kBlockKeys);
   return ok_status();
 }
 

@@ -95,6 +95,19 @@ Status KvSequence::append_blank(size_t count, Exactness exactness) {
   return ok_status();
 }
 
+Status KvSequence::append_zeros(size_t count) {
+  const size_t dim = pool_->config().head_dim;
+  const std::vector<float> zeros(count * dim);
+  ISTHMUS_RETURN_IF_ERROR(grow(count));
+  for (size_t layer = 0; layer < layers_; ++layer) {
+    for (size_t head = 0; head < kv_heads_; ++head) {
+      write_rows(layer, head, length_, count, zeros.data(), zeros.data(), dim);
+    }
+  }
+  commit(count);
+  return ok_status();
+}
+
 void KvSequence::raise_exactness(size_t from, size_t to, Exactness exactness) {
   if (from == to) return;
   for (auto& stream : streams_) {

@@ -94,7 +94,7 @@ TEST(SessionFilesTest, WhatIsWrongIsNamed) {
   refused("[8,2]", "[8,256]", Code::kCorrupt, "chunk");
   refused("[8,2]", "[8]", Code::kCorrupt, "chunk");
   refused(R"("role")", R"("roll")", Code::kCorrupt, "messages");
-  refused(R"("created_ns":1)", R"("created_ns":99999999999)", Code::kCorrupt, "created_ns");
+  refused(R"("created_ns":1)", R"("created_ns":9)", Code::kCorrupt, "created_ns");
   refused(R"("rest":[5)", R"("rest":["5")", Code::kCorrupt, "token");
   for (size_t cut = 0; cut + 2 < good.size(); cut += 7) {
     EXPECT_FALSE(parse_session(std::string_view(good).substr(0, cut)).ok());

@@ -7,8 +7,9 @@
 namespace isthmus {
 namespace {
 
-constexpr std::string_view kSpace = " \t\r\n";
-constexpr unsigned kParse = pugi::parse_cdata | pugi::parse_escapes | pugi::parse_eol | pugi::parse_ws_pcdata;
+constexpr std::string_view kXmlSpace = " \t\r\n";
+constexpr unsigned kXmlParts =
+    pugi::parse_cdata | pugi::parse_escapes | pugi::parse_eol | pugi::parse_ws_pcdata;
 
 /// An XML document with what its errors need.
 class SchemaXml {
@@ -20,7 +21,7 @@ class SchemaXml {
     SchemaXml out(xml);
     const size_t zero = xml.find('\0');
     if (zero != std::string_view::npos) return corrupt("line " + out.line(zero) + ": a byte of value 0");
-    const auto result = out.document_->load_buffer(xml.data(), xml.size(), kParse, pugi::encoding_utf8);
+    const auto result = out.document_->load_buffer(xml.data(), xml.size(), kXmlParts, pugi::encoding_utf8);
     if (!result) {
       return corrupt("line " + out.line(static_cast<size_t>(std::max<ptrdiff_t>(result.offset, 0))) + ": " +
                      result.description());
@@ -63,14 +64,14 @@ bool is_schema_text(pugi::xml_node node) {
 
 /// White space with a line break lays an XML file out, and is no text.
 bool is_layout(std::string_view text) {
-  return text.find_first_not_of(kSpace) == std::string_view::npos &&
+  return text.find_first_not_of(kXmlSpace) == std::string_view::npos &&
          text.find('\n') != std::string_view::npos;
 }
 
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(kSpace);
+std::string_view trim_xml_space(std::string_view text) {
+  const size_t first = text.find_first_not_of(kXmlSpace);
   if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+  return text.substr(first, text.find_last_not_of(kXmlSpace) - first + 1);
 }
 
 /// Names become element names of prompts.
@@ -272,7 +273,7 @@ class SchemaPromptParser {
     for (const pugi::xml_node child : top.children()) {
       if (is_schema_text(child)) {
         text += child.value();
-      } else if (trimmed(text).empty()) {
+      } else if (trim_xml_space(text).empty()) {
         text.clear();
         ISTHMUS_RETURN_IF_ERROR(use(child, 1, out.uses));
       } else {
@@ -280,7 +281,7 @@ class SchemaPromptParser {
                             std::string("<") + child.name() + "> stands behind text: modules come first");
       }
     }
-    out.text = trimmed(text);
+    out.text = trim_xml_space(text);
     return out;
   }
 
@@ -296,7 +297,7 @@ class SchemaPromptParser {
       made.arguments.emplace_back(attribute.name(), attribute.value());
     }
     for (const pugi::xml_node child : node.children()) {
-      if (is_schema_text(child) && trimmed(child.value()).empty()) continue;
+      if (is_schema_text(child) && trim_xml_space(child.value()).empty()) continue;
       if (is_schema_text(child))
         return xml_.invalid(child, "text inside <" + made.name + ">: it belongs behind all modules");
       ISTHMUS_RETURN_IF_ERROR(use(child, depth + 1, made.inner));
@@ -320,7 +321,8 @@ Result<PromptSchema> PromptSchema::parse(std::string_view xml, const ReadSchemaF
 }
 
 Result<SchemaPrompt> SchemaPrompt::parse(std::string_view xml) {
-  if (!trimmed(xml).starts_with("<prompt")) return SchemaPrompt{{}, {}, std::string(trimmed(xml))};
+  if (!trim_xml_space(xml).starts_with("<prompt"))
+    return SchemaPrompt{{}, {}, std::string(trim_xml_space(xml))};
   const auto document = SchemaXml::load(xml);
   if (!document.ok()) return document.status().with_context("prompt");
   auto out = SchemaPromptParser(*document).prompt();
