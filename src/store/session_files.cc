@@ -92,7 +92,7 @@ std::string write_session(const SessionText& text) {
   for (const SessionChunk& chunk : text.chunks) chunks.push_back({chunk.bits, chunk.computed});
   out["chunks"] = std::move(chunks);
   if (!text.messages.empty()) out["messages"] = nlohmann::json::parse(text.messages, nullptr, false);
-  return json_text(out) + "\n";
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 Result<SessionText> parse_session(std::string_view json) {
