@@ -20,14 +20,14 @@ using testing::MemoryTier;
 using testing::PlainModel;
 using testing::quick_digest;
 
-constexpr const char* kSchema =
+constexpr const char* kModuleSchema =
     "<schema name='s'>The first words of all. "
     "<module name='a'>Some text about apples, which grow on trees and are eaten in autumn. "
     "<parameter name='n' length='40'/> Then more of the same module.</module>"
     "<union><module name='b'>A text about rivers that flow to the sea through green valleys.</module>"
     "<module name='c'>Mountains.</module></union>"
     "<module name='d'>The last module has a few words, too, and they are rather dull.</module></schema>";
-constexpr const char* kPrompt = "<prompt><a n='seven'/><b/><d/>And now the question.</prompt>";
+constexpr const char* kModulePrompt = "<prompt><a n='seven'/><b/><d/>And now the question.</prompt>";
 
 struct ModelSettings {
   Precision precision = Precision::kDefault;
@@ -199,8 +199,8 @@ TEST(ModuleCacheTest, ModulesAreAMaskedText) {
       ModuleCacheOptions options;
       options.view = view;
       options.places = ModulePlaces::kSchema;
-      const auto cache = cache_of(model, kSchema, options);
-      const ComposedPrompt composed = composed_of(*cache, kPrompt);
+      const auto cache = cache_of(model, kModuleSchema, options);
+      const ComposedPrompt composed = composed_of(*cache, kModulePrompt);
       const auto got = composed_logits(*cache, *session, composed);
       const SchemaMask mask(*cache, composed);
       const auto want =
@@ -242,8 +242,8 @@ TEST(ModuleCacheTest, RepairOfAllPackedIsAnyOrdinaryPrompt) {
   for (const char* name : {"llama", "qwen2", "gemma3"}) {
     const auto model = schema_model(name);
     const auto session = session_of(model);
-    const auto cache = cache_of(model, kSchema);
-    for (const char* prompt : {kPrompt, "<prompt><c/>Why?</prompt>", "Why?"}) {
+    const auto cache = cache_of(model, kModuleSchema);
+    for (const char* prompt : {kModulePrompt, "<prompt><c/>Why?</prompt>", "Why?"}) {
       const ComposedPrompt composed = composed_of(*cache, prompt);
       EXPECT_EQ(composed_logits(*cache, *session, composed, repair_of("all")),
                 plain_logits(model, composed.tokens));
@@ -256,8 +256,8 @@ TEST(ModuleCacheTest, RepairComesNearerToTheWholeText) {
   const auto session = session_of(model);
   ModuleCacheOptions options;
   options.view = ModuleView::kIsolated;
-  const auto cache = cache_of(model, kSchema, options);
-  const ComposedPrompt composed = composed_of(*cache, kPrompt);
+  const auto cache = cache_of(model, kModuleSchema, options);
+  const ComposedPrompt composed = composed_of(*cache, kModulePrompt);
   const auto want = plain_logits(model, composed.tokens);
   const double none = distance(composed_logits(*cache, *session, composed), want);
   ComposeFigures figures;
@@ -277,12 +277,12 @@ TEST(ModuleCacheTest, StoredModulesHaveTheSameBits) {
   ModuleCacheOptions options;
   options.tier = &tier;
   options.digest = quick_digest;
-  const auto first = cache_of(model, kSchema, options);
-  const ComposedPrompt composed = composed_of(*first, kPrompt);
+  const auto first = cache_of(model, kModuleSchema, options);
+  const ComposedPrompt composed = composed_of(*first, kModulePrompt);
   const auto want = composed_logits(*first, *session, composed);
   EXPECT_GT(first->figures().saved_tokens, 0U);
   EXPECT_EQ(first->figures().stored_tokens, 0U);
-  const auto second = cache_of(model, kSchema, options);
+  const auto second = cache_of(model, kModuleSchema, options);
   EXPECT_EQ(composed_logits(*second, *session, composed), want);
   EXPECT_EQ(second->figures().computed_tokens, 0U) << second->figures().reason;
   EXPECT_EQ(second->figures().stored_tokens, first->figures().saved_tokens);
@@ -292,16 +292,16 @@ TEST(ModuleCacheTest, StoredModulesHaveTheSameBits) {
   // Another view, another app and another text are other modules.
   const auto computes_all = [&](const std::string& xml, ModuleCacheOptions other) {
     const auto cache = cache_of(model, xml, std::move(other));
-    (void)composed_logits(*cache, *session, composed_of(*cache, kPrompt));
+    (void)composed_logits(*cache, *session, composed_of(*cache, kModulePrompt));
     return cache->figures().stored_tokens;
   };
   ModuleCacheOptions whole = options;
   whole.view = ModuleView::kWhole;
-  EXPECT_EQ(computes_all(kSchema, whole), 0U);
+  EXPECT_EQ(computes_all(kModuleSchema, whole), 0U);
   ModuleCacheOptions salted = options;
   salted.salt = "another app";
-  EXPECT_EQ(computes_all(kSchema, salted), 0U);
-  std::string other = kSchema;
+  EXPECT_EQ(computes_all(kModuleSchema, salted), 0U);
+  std::string other = kModuleSchema;
   other.replace(other.find("The first"), 9, "Other fir");
   EXPECT_EQ(computes_all(other, options), 0U);
 }
@@ -313,17 +313,17 @@ TEST(ModuleCacheTest, WhatTheTierLacksOrGarblesIsReadAnew) {
   ModuleCacheOptions options;
   options.tier = &tier;
   options.digest = quick_digest;
-  const auto first = cache_of(model, kSchema, options);
-  const ComposedPrompt composed = composed_of(*first, kPrompt);
+  const auto first = cache_of(model, kModuleSchema, options);
+  const ComposedPrompt composed = composed_of(*first, kModulePrompt);
   const auto want = composed_logits(*first, *session, composed);
   for (auto& [key, bytes] : tier.by_key) bytes[bytes.size() / 2] ^= std::byte{1};
-  const auto second = cache_of(model, kSchema, options);
+  const auto second = cache_of(model, kModuleSchema, options);
   EXPECT_EQ(composed_logits(*second, *session, composed), want);
   EXPECT_EQ(second->figures().stored_tokens, 0U);
   EXPECT_GT(tier.refusals, 0U);
   tier.by_key.clear();
   tier.full = true;
-  const auto third = cache_of(model, kSchema, options);
+  const auto third = cache_of(model, kModuleSchema, options);
   EXPECT_EQ(composed_logits(*third, *session, composed), want);
   EXPECT_THAT(third->figures().reason, HasSubstr("full"));
 }
@@ -372,20 +372,20 @@ TEST(ModuleCacheTest, AnswersAndFiguresComeFromComposedPrompts) {
 TEST(ModuleCacheTest, OtherTechniquesGoWithIt) {
   const auto plain = schema_model("llama");
   const auto want = [&] {
-    const auto cache = cache_of(plain, kSchema);
-    return composed_logits(*cache, *session_of(plain), composed_of(*cache, kPrompt));
+    const auto cache = cache_of(plain, kModuleSchema);
+    return composed_logits(*cache, *session_of(plain), composed_of(*cache, kModulePrompt));
   }();
   // Codes change what is said a little.
   const auto coded = schema_model("llama", {.bits = "8"});
-  const auto cache = cache_of(coded, kSchema);
-  const ComposedPrompt composed = composed_of(*cache, kPrompt);
+  const auto cache = cache_of(coded, kModuleSchema);
+  const ComposedPrompt composed = composed_of(*cache, kModulePrompt);
   const auto session = session_of(coded);
   EXPECT_EQ(composed_logits(*cache, *session, composed), want)
       << "the prompt itself is read before it is coded";
   const TokenId next = 5;
   ASSERT_TRUE(session->append({&next, 1}, Purpose::kGeneration).ok());
   const auto exact = session_of(plain);
-  const auto plain_cache = cache_of(plain, kSchema);
+  const auto plain_cache = cache_of(plain, kModuleSchema);
   (void)composed_logits(*plain_cache, *exact, composed);
   ASSERT_TRUE(exact->append({&next, 1}, Purpose::kGeneration).ok());
   const std::vector<float> a(session->logits().begin(), session->logits().end());
@@ -402,7 +402,7 @@ TEST(ModuleCacheTest, OtherTechniquesGoWithIt) {
   settings.eviction.policy = KvPolicy::kSnapKv;
   settings.eviction.share = 0.5;
   const auto sparse = schema_model("llama", settings);
-  const auto sparse_cache = cache_of(sparse, kSchema);
+  const auto sparse_cache = cache_of(sparse, kModuleSchema);
   const auto sparse_session = session_of(sparse);
   ASSERT_TRUE(sparse_cache->prepare(composed, *sparse_session).ok());
   const auto parts = sparse_cache->parts(composed);
@@ -420,8 +420,8 @@ TEST(ModuleCacheTest, OtherTechniquesGoWithIt) {
 TEST(ModuleCacheTest, ProblemsAreNamedAndLeaveTheSessionUsable) {
   const auto model = schema_model("llama");
   const auto session = session_of(model);
-  const auto cache = cache_of(model, kSchema);
-  const ComposedPrompt composed = composed_of(*cache, kPrompt);
+  const auto cache = cache_of(model, kModuleSchema);
+  const ComposedPrompt composed = composed_of(*cache, kModulePrompt);
   StopPolicy stop;
   stop.deadline = std::chrono::steady_clock::now();
   EXPECT_EQ(cache->prepare(composed, *session, stop).code(), Code::kDeadlineExceeded);
@@ -444,8 +444,9 @@ TEST(ModuleCacheTest, ProblemsAreNamedAndLeaveTheSessionUsable) {
   ModelSettings streaming;
   streaming.eviction.policy = KvPolicy::kStreaming;
   streaming.eviction.tokens = 128;
-  EXPECT_EQ(ModuleCache::create(schema_model("llama", streaming), schema_of(kSchema), {}).status().code(),
-            Code::kUnsupported);
+  EXPECT_EQ(
+      ModuleCache::create(schema_model("llama", streaming), schema_of(kModuleSchema), {}).status().code(),
+      Code::kUnsupported);
   const auto without = schema_of("<schema name='s' role='system'>x</schema>");
   EXPECT_EQ(ModuleCache::create(model, without, {}).status().code(), Code::kFailedPrecondition);
 }
