@@ -25,6 +25,52 @@ Status eval(const EvalArgs& args, const Context& context) {
                           did_you_mean(args.task, kTasks));
 }
 
+void add_session_options(CLI::App& app, EvalArgs& args) {
+  app.add_option("--sessions", args.sessions, "sessions: how many")
+      ->check(CLI::Range(size_t{1}, size_t{100'000}))
+      ->capture_default_str();
+  app.add_option("--session-room", args.session_room, "sessions: how many memory holds as they are written")
+      ->check(CLI::Range(size_t{1}, size_t{100'000}))
+      ->capture_default_str();
+  app.add_option("--switches", args.switches, "sessions: how often another one is brought back")
+      ->check(CLI::Range(size_t{1}, size_t{10'000'000}))
+      ->capture_default_str();
+  app.add_option("--session-bits", args.session_bits, "sessions: bits while they are away, as 16,8,4,2,mixed")
+      ->delimiter(',')
+      ->type_name("LIST")
+      ->capture_default_str();
+}
+
+void add_module_options(CLI::App& app, EvalArgs& args) {
+  app.add_option("--schema", args.schema, "modules: the prompts' schema (docs/prompt-modules.md)")
+      ->type_name("FILE");
+  app.add_option("--modules", args.views, "modules: as isolated,anchored,whole (default: these)")
+      ->delimiter(',')
+      ->type_name("LIST");
+  app.add_option("--module-places", args.places, "modules: as schema,packed (default: both)")
+      ->delimiter(',')
+      ->type_name("LIST");
+  app.add_option("--module-repair", args.repairs,
+                 "modules: as none,first:16,deviating:0.1,all (default: some of each)")
+      ->delimiter(',')
+      ->type_name("LIST");
+}
+
+void add_retrieval_options(CLI::App& app, EvalArgs& args) {
+  app.add_option("--lengths", args.lengths, "retrieval: tokens of context, as 1024,4096")
+      ->delimiter(',')
+      ->check(CLI::Range(size_t{128}, size_t{1} << 20))
+      ->capture_default_str();
+  app.add_option("--needles", args.needles, "retrieval: numbers hidden in a text, as 1,4")
+      ->delimiter(',')
+      ->check(CLI::Range(size_t{1}, size_t{32}))
+      ->capture_default_str();
+  app.add_option("--policies", args.policies,
+                 "retrieval: as snapkv:0.5,expected:512 (default: all, a half and a quarter of the keys)")
+      ->delimiter(',')
+      ->type_name("LIST");
+}
+
 }  // namespace
 
 Command eval_command() {
@@ -80,49 +126,12 @@ Command eval_command() {
             "--limit", args->limit,
             "choice, humaneval: only the first so many (default: all); retrieval: texts of each kind "
             "(default: 20)");
-        app.add_option("--sessions", args->sessions, "sessions: how many")
-            ->check(CLI::Range(size_t{1}, size_t{100'000}))
-            ->capture_default_str();
-        app.add_option("--session-room", args->session_room,
-                       "sessions: how many memory holds as they are written")
-            ->check(CLI::Range(size_t{1}, size_t{100'000}))
-            ->capture_default_str();
-        app.add_option("--switches", args->switches, "sessions: how often another one is brought back")
-            ->check(CLI::Range(size_t{1}, size_t{10'000'000}))
-            ->capture_default_str();
-        app.add_option("--session-bits", args->session_bits,
-                       "sessions: bits while they are away, as 16,8,4,2,mixed")
-            ->delimiter(',')
-            ->type_name("LIST")
-            ->capture_default_str();
-        app.add_option("--schema", args->schema, "modules: the prompts' schema (docs/prompt-modules.md)")
-            ->type_name("FILE");
-        app.add_option("--modules", args->views, "modules: as isolated,anchored,whole (default: these)")
-            ->delimiter(',')
-            ->type_name("LIST");
-        app.add_option("--module-places", args->places, "modules: as schema,packed (default: both)")
-            ->delimiter(',')
-            ->type_name("LIST");
-        app.add_option("--module-repair", args->repairs,
-                       "modules: as none,first:16,deviating:0.1,all (default: some of each)")
-            ->delimiter(',')
-            ->type_name("LIST");
+        add_session_options(app, *args);
+        add_module_options(app, *args);
         app.add_option("--tokens", args->tokens, "stream: tokens of the text to read")
             ->check(CLI::Range(size_t{1024}, size_t{1} << 28))
             ->capture_default_str();
-        app.add_option("--lengths", args->lengths, "retrieval: tokens of context, as 1024,4096")
-            ->delimiter(',')
-            ->check(CLI::Range(size_t{128}, size_t{1} << 20))
-            ->capture_default_str();
-        app.add_option("--needles", args->needles, "retrieval: numbers hidden in a text, as 1,4")
-            ->delimiter(',')
-            ->check(CLI::Range(size_t{1}, size_t{32}))
-            ->capture_default_str();
-        app.add_option(
-               "--policies", args->policies,
-               "retrieval: as snapkv:0.5,expected:512 (default: all, a half and a quarter of the keys)")
-            ->delimiter(',')
-            ->type_name("LIST");
+        add_retrieval_options(app, *args);
         app.add_option("-n,--max-tokens", args->max_tokens, "humaneval: most tokens per answer")
             ->capture_default_str();
         app.add_option("--samples", args->samples,

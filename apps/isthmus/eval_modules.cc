@@ -82,8 +82,8 @@ struct ModulesTally {
 };
 
 /// What was asked for, or all there is.
-std::vector<std::string> or_all(const std::vector<std::string>& wanted, std::vector<std::string> all) {
-  return wanted.empty() ? std::move(all) : wanted;
+std::vector<std::string> or_all(const std::vector<std::string>& wanted, const std::vector<std::string>& all) {
+  return wanted.empty() ? all : wanted;
 }
 
 /// Each way to put prompts together: views and places, of which each pair has a cache, times repairs.

@@ -193,7 +193,7 @@ Status ModuleCache::prepare_runs(const std::vector<size_t>& wanted, Session& ses
 Status ModuleCache::prepare_timed(const std::vector<size_t>& wanted, Session& session,
                                   const StopPolicy& stop) {
   const auto start = ModuleClock::now();
-  const Status status = prepare_runs(wanted, session, stop);
+  Status status = prepare_runs(wanted, session, stop);
   figures_.seconds += std::chrono::duration<double>(ModuleClock::now() - start).count();
   return status;
 }

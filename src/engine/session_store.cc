@@ -249,7 +249,7 @@ class SessionStore::Restore {
     out.tokens = entry_.text.tokens.size();
     plan();
     start_reading();
-    const Status status = put_together(stop, out);
+    Status status = put_together(stop, out);
     if (reading_.valid()) reading_.wait();
     return status;
   }
@@ -355,7 +355,7 @@ class SessionStore::Restore {
       return ok_status();
     }
     if (ways_[i] == Way::kRead) {
-      const Status taken = take_record(i, n);
+      Status taken = take_record(i, n);
       if (taken.ok()) {
         out.stored_tokens += n;
         return ok_status();
@@ -395,7 +395,7 @@ class SessionStore::Restore {
     const std::vector<TokenId> text(entry_.text.tokens.begin(),
                                     entry_.text.tokens.begin() + static_cast<ptrdiff_t>(length));
     store_.session_->adopt(std::move(kv_), text);
-    const Status status = store_.session_->recompute(anew_, stop);
+    Status status = store_.session_->recompute(anew_, stop);
     kv_ = store_.session_->take_kv();
     if (!status.ok()) return status;
     out.computed_tokens += anew_.size();
@@ -442,7 +442,7 @@ Result<SwitchFigures> SessionStore::activate(const std::string& name, const Stop
                               " tokens, the context holds " + std::to_string(model_->context()));
   }
   locked_ = name;
-  const Status status = Restore(*this, *found).run(stop, out);
+  Status status = Restore(*this, *found).run(stop, out);
   locked_.clear();
   if (!status.ok()) {
     (void)session_->take_kv();
