@@ -215,8 +215,6 @@ Status SessionStore::drop(const std::string& name) {
     }
     forget_from(**found, 0);
     entries_.erase(name);
-  } else if (found.status().code() == Code::kNotFound) {
-    return ok_status();
   }
   return options_.archive == nullptr ? ok_status() : options_.archive->remove(name);
 }

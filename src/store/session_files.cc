@@ -135,6 +135,7 @@ Status SessionFiles::save(const SessionText& text) {
 Result<SessionText> SessionFiles::load(const std::string& name) {
   if (!is_session_name(name)) return no_session_name(name);
   const auto json = read_text(*folder_, name + std::string(kSessionEnding), kMaxSessionBytes);
+  if (json.status().code() == Code::kNotFound) return not_found("there is no session '" + name + "'");
   if (!json.ok()) return json.status().with_context("session '" + name + "'");
   auto out = parse_session(*json);
   if (!out.ok()) return out.status().with_context("session '" + name + "'");

@@ -38,6 +38,11 @@ expect() {
   fi
 }
 
+# value EXPRESSION: of Python, over d, the JSON on the stdout of the last run_program.
+value() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$scratch/out" "$1"; }
+# is EXPRESSION: whether that is true.
+is() { [ "$(value "$1")" = True ]; }
+
 finish() {
   echo "$passed passed, $failed failed"
   [ "$failed" -eq 0 ]

@@ -11,9 +11,6 @@ repo=$(realpath "$here/../../..")
 model=$models/smollm2.gguf
 export ISTHMUS_CACHE=$scratch/cache
 
-value() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$scratch/out" "$1"; }
-is() { [ "$(value "$1")" = True ]; }
-
 # ---- in one answer ----
 prompt="$(head -c 2400 "$repo/docs/batching.md") Say in one sentence what this is about."
 answer=(run "$model" "$prompt" --greedy -n 24 -c 1024)

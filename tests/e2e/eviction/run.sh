@@ -10,9 +10,6 @@ models=${ISTHMUS_TEST_MODELS:?names the folder of smollm2.gguf, gemma3.gguf and 
 repo=$(realpath "$here/../../..")
 model=$models/smollm2.gguf
 
-value() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$scratch/out" "$1"; }
-is() { [ "$(value "$1")" = True ]; }
-
 # ---- in one answer ----
 prompt="$(head -c 1200 "$repo/docs/batching.md") Say in one sentence what this is about."
 run_program run "$model" "$prompt" --greedy -n 24 -c 1024 -q

@@ -10,9 +10,6 @@ models=${ISTHMUS_TEST_MODELS:?names the folder of smollm2.gguf, gemma3.gguf and 
 repo=$(realpath "$here/../../..")
 model=$models/smollm2.gguf
 
-value() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$scratch/out" "$1"; }
-is() { [ "$(value "$1")" = True ]; }
-
 mkdir -p "$scratch/texts"
 head -c 1500 "$repo/docs/batching.md" >"$scratch/texts/batching.txt"
 head -c 1500 "$repo/docs/speculation.md" >"$scratch/texts/speculation.txt"

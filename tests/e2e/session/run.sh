@@ -11,8 +11,6 @@ repo=$(realpath "$here/../../..")
 model=$models/smollm2.gguf
 export ISTHMUS_STATE=$scratch/state
 
-value() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2], {"d": d}))' "$scratch/out" "$1"; }
-is() { [ "$(value "$1")" = True ]; }
 ask() { run_program run "$model" "$2" --session "$1" --greedy -n 24 --json "${@:3}"; }
 first="$(head -c 3000 "$repo/docs/batching.md")"
 
